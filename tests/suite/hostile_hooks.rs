@@ -22,10 +22,10 @@ const AT_ONCE: &str = "--hook-concurrency=4";
 
 /// What the server may ever have had, in MiB: an idle one has 40 MiB, and what remains is less than four hooks may have by their
 /// limits (64Mi of memory and 4Mi of output each).
-const MEMORY: f64 = 300.0;
+pub(crate) const MEMORY: f64 = 300.0;
 
 /// The same where an answer of 32 MiB is read, compared and sent, beside some that would like to be more.
-const MEMORY_FOR_LARGE_ANSWERS: f64 = 500.0;
+pub(crate) const MEMORY_FOR_LARGE_ANSWERS: f64 = 500.0;
 
 /// Seconds in which a neighbour's parent converges, on a busy machine, too.
 const BESIDE: f64 = 60.0;
@@ -37,7 +37,7 @@ const BESIDE_LOOPS: f64 = 10.0;
 const LOOP: &str = "20s";
 
 /// Hosts the rows beside the tutorial's controller, which has to serve a parent that comes while a row is at it.
-async fn do_no_harm(test: &mut Fixture, rows: &[Row], memory: f64) -> Result<()> {
+pub(crate) async fn do_no_harm(test: &mut Fixture, rows: &[Row], memory: f64) -> Result<()> {
     test.define_kind().await?;
     test.store("good", &guest("hello")?).await?;
     test.server().flag(AT_ONCE);
@@ -75,6 +75,10 @@ async fn converges(test: &mut Fixture, parent: &str) -> Result<()> {
 }
 
 pub(crate) async fn hooks_that_run_wild_do_no_harm(test: &mut Fixture) -> Result<()> {
+    do_no_harm(test, &wild()?, MEMORY).await
+}
+
+pub(crate) fn wild() -> Result<Vec<Row>> {
     let budget = 100_000_000;
     let page = "(if (i32.eq (memory.grow (i32.const 1)) (i32.const -1)) (then unreachable))
         (memory.fill (i32.shl (i32.sub (memory.size) (i32.const 1)) (i32.const 16)) (i32.const 1) (i32.const 65536))";
@@ -85,7 +89,7 @@ pub(crate) async fn hooks_that_run_wild_do_no_harm(test: &mut Fixture) -> Result
     let stdout_flood = Wat::default().does_again_and_again(flood).wasm()?;
     let exits = |last: &str| Wat::default().warns(last).does("(call $exit (i32.const 3))").wasm();
     let last_words = format!("{}; its last words: no more", expected_messages::exit(3));
-    let rows = [
+    Ok(vec![
         Row::fails("endless-loop", wasm::loops()?, &expected_messages::instructions(budget, "main"))
             .limited("instructions", budget),
         Row::fails("memory-bomb", memory_bomb, &memory),
@@ -94,16 +98,19 @@ pub(crate) async fn hooks_that_run_wild_do_no_harm(test: &mut Fixture) -> Result
         Row::fails("trap", wasm::traps()?, &expected_messages::trap("main", expected_messages::UNREACHABLE)),
         Row::fails("exit", exits("")?, &expected_messages::exit(3)),
         Row::fails("last-words", exits("this is it\nno more\n")?, &last_words),
-    ];
-    do_no_harm(test, &rows, MEMORY).await
+    ])
+}
+
+pub(crate) async fn many_hooks_that_loop_at_their_ceilings_take_turns(test: &mut Fixture) -> Result<()> {
+    take_turns(test, &wasm::loops()?).await
 }
 
 /// Controllers whose hooks loop for as long as their limits may allow, so that no limit of theirs ends one in time.
-pub(crate) async fn many_hooks_that_loop_at_their_ceilings_take_turns(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn take_turns(test: &mut Fixture, loops: &[u8]) -> Result<()> {
     const CONTROLLERS: usize = 5;
     test.define_kind().await?;
     test.store("good", &guest("hello")?).await?;
-    test.store("loops", &wasm::loops()?).await?;
+    test.store("loops", loops).await?;
     test.server().flag(AT_ONCE);
     test.serve()?;
     let good = test.controller().of_parents_with("row", "good").making(&POD, "Recreate");
@@ -126,8 +133,12 @@ pub(crate) async fn many_hooks_that_loop_at_their_ceilings_take_turns(test: &mut
     Ok(())
 }
 
-/// The host does work for these hooks that costs no instruction of theirs but is counted as some.
 pub(crate) async fn hooks_that_keep_the_host_busy_do_no_harm(test: &mut Fixture) -> Result<()> {
+    do_no_harm(test, &busy_host()?, MEMORY).await
+}
+
+/// The host does work for these hooks that costs no instruction of theirs but is counted as some.
+pub(crate) fn busy_host() -> Result<Vec<Row>> {
     let budget = 1_000_000;
     let spent = expected_messages::instructions(budget, "main");
     let again = |instructions: &str| Wat::default().pages(2).does_again_and_again(instructions);
@@ -141,7 +152,7 @@ pub(crate) async fn hooks_that_keep_the_host_busy_do_no_harm(test: &mut Fixture)
         "(i32.store (i32.const 80) (i32.const 1)) (i64.store (i32.const 88) (i64.const 3600000000000))
         (if (call $poll (i32.const 64) (i32.const 128) (i32.const 1) (i32.const 200)) (then unreachable))";
     let accept = "(drop (call $accept (i32.const 0) (i32.const 0) (i32.const 64)))";
-    let rows = [
+    Ok(vec![
         Row::fails("table-bomb", table_bomb, &expected_messages::table_then_trap(50_001, "main")),
         Row::fails("stderr-flood", flood, &expected_messages::instructions(budget, "print"))
             .limited("instructions", budget),
@@ -157,8 +168,7 @@ pub(crate) async fn hooks_that_keep_the_host_busy_do_no_harm(test: &mut Fixture)
         Row::answers("empty-pieces", pieces(499_000, 0).wasm()?, json!({ "error": "00" })),
         Row::answers("pieces-without-end", pieces(u32::MAX, 1).wasm()?, json!({ "error": "00" })),
         Row::answers("piece-without-end", pieces(1, u32::MAX).wasm()?, json!({ "error": "21" })),
-    ];
-    do_no_harm(test, &rows, MEMORY).await
+    ])
 }
 
 /// Writes so many pieces to stderr in one call, each so many bytes from address 0 on, and finds the error.
@@ -175,6 +185,10 @@ fn pieces(count: u32, bytes: u32) -> Wat {
 }
 
 pub(crate) async fn answers_that_are_none_do_no_harm(test: &mut Fixture) -> Result<()> {
+    do_no_harm(test, &no_answers()?, MEMORY).await
+}
+
+pub(crate) fn no_answers() -> Result<Vec<Row>> {
     let prints = |text: &str| Wat::default().prints(text).wasm();
     let broken = |name, text: &str, why| {
         Ok::<_, anyhow::Error>(Row::fails(name, prints(text)?, &expected_messages::no_json(why)))
@@ -182,7 +196,7 @@ pub(crate) async fn answers_that_are_none_do_no_harm(test: &mut Fixture) -> Resu
     let no_text = b"{\"children\":[],\"status\":{\"is\":\"\xff\xfe\"}}";
     let no_text_why = expected_messages::no_json("invalid unicode code point at line 1 column 32");
     let twice = r#"{"children":[{}],"status":{"is":1},"children":[],"status":{"is":2}}"#;
-    let rows = [
+    Ok(vec![
         Row::fails("nothing", prints("")?, expected_messages::NOTHING),
         Row::fails("spaces", prints(" \n")?, expected_messages::NOTHING),
         broken("half", r#"{"children":[{"apiVersion":"v1","ki"#, expected_messages::HALF)?,
@@ -196,11 +210,15 @@ pub(crate) async fn answers_that_are_none_do_no_harm(test: &mut Fixture) -> Resu
         )?,
         Row::fails("no-text", Wat::default().prints(no_text).wasm()?, &no_text_why),
         Row::answers("twice", prints(twice)?, json!({ "is": 2 })),
-    ];
-    do_no_harm(test, &rows, MEMORY).await
+    ])
 }
 
 pub(crate) async fn answers_that_are_too_large_do_no_harm(test: &mut Fixture) -> Result<()> {
+    let rows = large_answers(test)?;
+    do_no_harm(test, &rows, MEMORY_FOR_LARGE_ANSWERS).await
+}
+
+pub(crate) fn large_answers(test: &Fixture) -> Result<Vec<Row>> {
     let many = |start: &str, times: u32, piece: &str, end: &str| {
         Wat::default().prints(start).prints_times(times / 10_000, piece.repeat(10_000)).prints(end).wasm()
     };
@@ -213,14 +231,13 @@ pub(crate) async fn answers_that_are_too_large_do_no_harm(test: &mut Fixture) ->
         r#"{"children":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large"},"data":{"is":""#;
     let child = many(large, 32_000_000, "a", r#""}}]}"#)?;
     let values = many(r#"{"children":[],"status":{"all":[0"#, 3_000_000, ",0", "]}}")?;
-    let rows = [
+    Ok(vec![
         Row::fails("children", many(r#"{"children":[{}"#, 1_000_000, ",{}", "]}")?, &million),
         Row::fails("numbers", many(r#"{"children":[0"#, 1_000_000, ",0", "]}")?, &million),
         Row::fails("values", values, expected_messages::VALUES).limited("output", "32Mi"),
         Row::is_rejected("status", status, &status_why),
         Row::is_rejected("child", child, &child_why).limited("output", "32Mi"),
-    ];
-    do_no_harm(test, &rows, MEMORY_FOR_LARGE_ANSWERS).await
+    ])
 }
 
 pub(crate) async fn what_is_no_hook_does_no_harm(test: &mut Fixture) -> Result<()> {
@@ -282,35 +299,49 @@ fn gzip_bomb() -> Result<Vec<u8>> {
 }
 
 pub(crate) async fn hooks_that_look_around_find_nothing(test: &mut Fixture) -> Result<()> {
+    do_no_harm(test, &looks_around(&SOCKETS)?, MEMORY).await
+}
+
+/// Calls of sockets and what comes of them: 57, it is no socket.
+const SOCKETS: [(&str, &str, &str); 4] = [
+    ("accept", "(call $accept (i32.const 0) (i32.const 0) (i32.const 64))", "57"),
+    (
+        "receive",
+        "(call $recv (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 0) (i32.const 72) (i32.const 76))",
+        "57",
+    ),
+    ("send", "(call $send (i32.const 1) (i32.const 64) (i32.const 1) (i32.const 0) (i32.const 72))", "57"),
+    ("shutdown", "(call $shutdown (i32.const 1) (i32.const 2))", "57"),
+];
+
+pub(crate) fn looks_around(sockets: &[(&str, &str, &str)]) -> Result<Vec<Row>> {
     let mut hook = Wat::default();
     let passwd = hook.put(b"/etc/passwd");
     let opens = format!(
         "(call $open (i32.const 3) (i32.const 0) (i32.const {passwd}) (i32.const 11) (i32.const 0)
            (i64.const 2) (i64.const 2) (i32.const 0) (i32.const 64))"
     );
-    let looks = [
+    let mut looks = vec![
         ("environ", "(call $environ (i32.const 64) (i32.const 68))"),
         ("variables", "(i32.load (i32.const 64))"),
         ("mount", "(call $prestat (i32.const 3) (i32.const 64))"),
         ("passwd", &opens),
-        ("accept", "(call $accept (i32.const 0) (i32.const 0) (i32.const 64))"),
-        (
-            "receive",
-            "(call $recv (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 0) (i32.const 72) (i32.const 76))",
-        ),
-        ("send", "(call $send (i32.const 1) (i32.const 64) (i32.const 1) (i32.const 0) (i32.const 72))"),
-        ("shutdown", "(call $shutdown (i32.const 1) (i32.const 2))"),
     ];
-    // 08: there is no such descriptor; 57: it is no socket.
-    let found = json!({
-        "environ": "00", "variables": "00", "mount": "08", "passwd": "08",
-        "accept": "57", "receive": "57", "send": "57", "shutdown": "57",
-    });
-    let rows = [Row::answers("looks", hook.finds(&looks).wasm()?, found)];
-    do_no_harm(test, &rows, MEMORY).await
+    // 08: there is no such descriptor.
+    let mut found = json!({ "environ": "00", "variables": "00", "mount": "08", "passwd": "08" });
+    for (name, call, error) in sockets {
+        looks.push((*name, *call));
+        found[*name] = json!(error);
+    }
+    Ok(vec![Row::answers("looks", hook.finds(&looks).wasm()?, found)])
 }
 
 pub(crate) async fn hooks_can_read_their_mounts_and_do_nothing_else_there(test: &mut Fixture) -> Result<()> {
+    mounts(test).await?;
+    do_no_harm(test, &reads_mounts()?, MEMORY).await
+}
+
+pub(crate) fn reads_mounts() -> Result<Vec<Row>> {
     let mut hook = Wat::default();
     let mut path =
         |text: &str| format!("(i32.const {}) (i32.const {})", hook.put(text.as_bytes()), text.len());
@@ -350,13 +381,16 @@ pub(crate) async fn hooks_can_read_their_mounts_and_do_nothing_else_there(test: 
         "symlink": "69", "readlink": "28", "made": "44",
     });
     let looks: Vec<(&str, &str)> = looks.iter().map(|(name, look)| (*name, look.as_str())).collect();
-    let mounted = config_map("mounted", json!({}), json!({ "text": "Hello!" }));
-    test.make(&test.config_maps(), mounted).await?;
-    let rows = [
+    Ok(vec![
         Row::answers("mounted-hook", hook.finds(&looks).wasm()?, found).mounting("mounted"),
         opens_again_and_again()?,
-    ];
-    do_no_harm(test, &rows, MEMORY).await
+    ])
+}
+
+/// What the rows of [`reads_mounts`] mount.
+pub(crate) async fn mounts(test: &mut Fixture) -> Result<()> {
+    let mounted = config_map("mounted", json!({}), json!({ "text": "Hello!" }));
+    test.make(&test.config_maps(), mounted).await.map(drop)
 }
 
 /// Opens the one file of its mount as often as it can, and says how many hundred times that was.

@@ -20,7 +20,9 @@ mod dev;
 mod gallery;
 mod harness;
 mod hook_failures;
+mod hostile_components;
 mod hostile_hooks;
+mod hostile_scripts;
 mod immortal;
 mod in_cluster;
 mod leader_election;
@@ -154,6 +156,15 @@ fn of_bounds() -> Vec<Test> {
             what_is_no_hook_does_no_harm,
             hooks_that_look_around_find_nothing,
             hooks_can_read_their_mounts_and_do_nothing_else_there,
+        },
+        hostile_components::{
+            answers_of_components_that_are_too_large_do_no_harm,
+            answers_of_components_that_are_none_do_no_harm,
+            components_that_run_wild_do_no_harm,
+            many_components_that_loop_at_their_ceilings_take_turns,
+            components_that_keep_the_host_busy_do_no_harm,
+            components_that_look_around_find_nothing,
+            components_can_read_their_mounts_and_do_nothing_else_there,
         },
         limits::{
             a_request_may_have_32_mib,
@@ -554,6 +565,9 @@ fn of_scripts() -> Vec<Test> {
         scripts::{
             a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a_line,
         },
+        hostile_scripts::{
+            scripts_in_python_do_no_harm,
+        },
         cases_languages::{
             c14_an_integer_is_copied_exactly_in_python_and_rust,
             c38_what_python_cannot_print_as_json_is_refused,
@@ -565,6 +579,9 @@ fn of_scripts() -> Vec<Test> {
         scripts::{
             a_script_in_javascript_is_a_hook_and_what_is_wrong_with_it_has_a_line,
             a_script_has_a_pin_settings_and_limits_as_a_module_has,
+        },
+        hostile_scripts::{
+            scripts_in_javascript_do_no_harm,
         },
         cases_languages::{
             c14_an_integer_that_javascript_rounds_is_refused_and_no_other,

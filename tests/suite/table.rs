@@ -7,13 +7,39 @@ use anyhow::{Context, Result, ensure};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
+use crate::wasm;
+
+/// What a row's hook is made of, as it is stored.
+#[derive(Debug)]
+pub(crate) enum Code {
+    Wasm(Vec<u8>),
+    Component(Vec<u8>),
+    Script { language: &'static str, text: String },
+}
+
+impl From<Vec<u8>> for Code {
+    fn from(wasm: Vec<u8>) -> Self {
+        Self::Wasm(wasm)
+    }
+}
+
+impl Code {
+    /// Where it is stored in the `ConfigMap` of the row's name.
+    fn key(&self) -> &'static str {
+        match self {
+            Self::Wasm(_) | Self::Component(_) => "hook.wasm",
+            Self::Script { .. } => "hook",
+        }
+    }
+}
+
 /// A hook under its limits, and what it brings about.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Row {
     /// Names the controller, the parent and the module.
     pub(crate) name: &'static str,
-    stored: Vec<u8>,
+    stored: Code,
     limits: Vec<(&'static str, Value)>,
     mounts: Vec<&'static str>,
     comes: Comes,
@@ -47,37 +73,64 @@ fn child_of(row: &str) -> String {
 
 impl Row {
     /// The parent gets what [`answer`] says.
-    pub(crate) fn converges(name: &'static str, stored: Vec<u8>) -> Self {
+    pub(crate) fn converges(name: &'static str, stored: impl Into<Code>) -> Self {
         Self::new(name, stored, Comes::Child(answer(name)["status"].clone()))
     }
 
     /// The parent gets this status and no child.
-    pub(crate) fn answers(name: &'static str, stored: Vec<u8>, status: Value) -> Self {
+    pub(crate) fn answers(name: &'static str, stored: impl Into<Code>, status: Value) -> Self {
         Self::new(name, stored, Comes::Status(status))
     }
 
     /// Nothing is written, and a Warning on the parent says why, word by word.
-    pub(crate) fn fails(name: &'static str, stored: Vec<u8>, why: &str) -> Self {
+    pub(crate) fn fails(name: &'static str, stored: impl Into<Code>, why: &str) -> Self {
         Self::new(name, stored, Comes::Failure(format!("Sync error: sync hook: {why}")))
     }
 
     /// The API server does not take what the hook wants, and a Warning on the parent says why, word by word.
-    pub(crate) fn is_rejected(name: &'static str, stored: Vec<u8>, why: &str) -> Self {
+    pub(crate) fn is_rejected(name: &'static str, stored: impl Into<Code>, why: &str) -> Self {
         Self::new(name, stored, Comes::Rejection(format!("Sync error: {why}")))
     }
 
     /// The controller does not run, and its condition says why, word by word.
-    pub(crate) fn is_refused(name: &'static str, stored: Vec<u8>, why: &str) -> Self {
+    pub(crate) fn is_refused(name: &'static str, stored: impl Into<Code>, why: &str) -> Self {
         Self::new(name, stored, Comes::Refusal(why.to_owned()))
     }
 
     /// The same of a controller whose mounts are too large.
-    pub(crate) fn mounts_too_much(name: &'static str, stored: Vec<u8>, why: &str) -> Self {
+    pub(crate) fn mounts_too_much(name: &'static str, stored: impl Into<Code>, why: &str) -> Self {
         Self::new(name, stored, Comes::TooLargeMounts(why.to_owned()))
     }
 
-    fn new(name: &'static str, stored: Vec<u8>, comes: Comes) -> Self {
-        Self { name, stored, limits: Vec::new(), mounts: Vec::new(), comes }
+    fn new(name: &'static str, stored: impl Into<Code>, comes: Comes) -> Self {
+        Self { name, stored: stored.into(), limits: Vec::new(), mounts: Vec::new(), comes }
+    }
+
+    /// The same row with its module as a component, made as tools make one: with wasmtime's adapter for preview 1. Where the hook
+    /// fails may be a function of the adapter.
+    pub(crate) fn into_component(mut self) -> Result<Self> {
+        if let Code::Wasm(module) = &self.stored {
+            let component = wasm::component_of(module).with_context(|| format!("the row {}", self.name))?;
+            self.stored = Code::Component(component);
+        }
+        if let Comes::Failure(why) = &mut self.comes
+            && let Some(place) = why.find(" in ")
+        {
+            why.truncate(place);
+        }
+        Ok(self)
+    }
+
+    /// The parent gets another status.
+    pub(crate) fn but_answers(mut self, status: Value) -> Self {
+        self.comes = Comes::Status(status);
+        self
+    }
+
+    /// The hook fails with other words.
+    pub(crate) fn but_fails(mut self, why: &str) -> Self {
+        self.comes = Self::fails(self.name, Vec::new(), why).comes;
+        self
     }
 
     /// One limit of the hook, such as `timeout`.
@@ -98,9 +151,19 @@ impl Row {
 
     /// Its module, its controller and its parent.
     async fn host(&self, test: &mut Fixture) -> Result<()> {
-        test.store(self.name, &self.stored).await?;
+        let hook = match &self.stored {
+            Code::Wasm(wasm) | Code::Component(wasm) => {
+                test.store(self.name, wasm).await?;
+                test.hook(self.name)
+            }
+            Code::Script { language, text } => {
+                let map = config_map(self.name, json!({}), json!({ (self.stored.key()): text }));
+                test.make(&test.config_maps(), map).await?;
+                Hook::script(language, test.name(), self.name, self.stored.key())
+            }
+        };
         // A busy machine makes no hook late that is to fail otherwise.
-        let patient = test.hook(self.name).limited("timeout", "60s");
+        let patient = hook.limited("timeout", "60s");
         let hook = self.limits.iter().cloned().fold(patient, |hook, (limit, to)| hook.limited(limit, to));
         let mount =
             |hook: Hook, name: &&str| hook.mounting(&format!("/mnt/{name}"), "configMap", test.name(), name);
@@ -119,7 +182,7 @@ impl Row {
             Comes::Failure(why) => self.failed(test, why).await,
             Comes::Rejection(why) => self.said(test, why).await.map(drop),
             Comes::Refusal(why) => {
-                let place = format!("ConfigMap {}/{}, key hook.wasm: ", test.name(), self.name);
+                let place = format!("ConfigMap {}/{}, key {}: ", test.name(), self.name, self.stored.key());
                 self.refused(test, "ModuleInvalid", &(place + why)).await
             }
             Comes::TooLargeMounts(why) => self.refused(test, "MountsTooLarge", why).await,
@@ -150,7 +213,7 @@ impl Row {
 
     async fn said(&self, test: &Fixture, why: &str) -> Result<Value> {
         let event = self.event(test, |_| true).await?;
-        ensure!(text(&event, "/message") == why, "{}\nis not\n{why}", text(&event, "/message"));
+        self.is_said(text(&event, "/message"), why)?;
         ensure!(event["type"] == "Warning", "an Event of the type {}", event["type"]);
         let fails = |cc: &Value| {
             has_condition(cc, "Ready", "False", "AllParentsFailing")
@@ -160,11 +223,21 @@ impl Row {
         Ok(event)
     }
 
+    /// Of components and scripts the beginning counts, as the rest names functions of the adapter and the interpreter.
+    fn is_said(&self, said: &str, why: &str) -> Result<()> {
+        let is_it = match self.stored {
+            Code::Wasm(_) => said == why,
+            Code::Component(_) | Code::Script { .. } => said.starts_with(why),
+        };
+        ensure!(is_it, "{said}\nis not\n{why}");
+        Ok(())
+    }
+
     async fn refused(&self, test: &Fixture, reason: &str, why: &str) -> Result<()> {
         let says = |cc: &Value| has_condition(cc, "ModulesLoaded", "False", reason);
         let cc = test.controllers().until(&self.controller(test), "its module refused", says).await?;
         let said = condition(&cc, "ModulesLoaded").map_or("", |is| text(is, "/message"));
-        ensure!(said == why, "{said}\nis not\n{why}");
+        self.is_said(said, why)?;
         ensure!(has_condition(&cc, "Ready", "False", "ModuleNotLoaded"), "ready: {}", cc["status"]);
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! Wasm hooks that do one thing each, good or bad, written as text.
 
-use std::io::Write;
+use std::io::{Read, Write};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use flate2::Compression;
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 
@@ -167,6 +168,30 @@ pub(crate) fn command(fields: &str) -> Result<Vec<u8>> {
     Ok(wat::parse_str(format!("(module {fields})"))?)
 }
 
+/// A component of a module that imports all of [`IMPORTS`] and does nothing, with wasmtime's adapter for preview 1 (Apache-2.0 with
+/// the LLVM exception): what `wasm-tools component new --adapt wasi_snapshot_preview1.command.wasm` makes of it.
+const ADAPTED: &[u8] = include_bytes!("preview1.wasm.gz");
+
+/// A command of preview 1 as a component of preview 2: [`ADAPTED`] with this command in place of its first module.
+pub(crate) fn component_of(module: &[u8]) -> Result<Vec<u8>> {
+    const HEADER: usize = 8;
+    const MODULE: u8 = 1;
+    let mut adapted = Vec::new();
+    GzDecoder::new(ADAPTED).read_to_end(&mut adapted)?;
+    let mut at = HEADER;
+    while let Some((id, rest)) = adapted.get(at..).and_then(<[u8]>::split_first) {
+        let (len, size) = from_leb(rest)?;
+        let end = at + 1 + size + len;
+        if *id == MODULE {
+            let section = [&[MODULE][..], &leb(module.len())?, module].concat();
+            adapted.splice(at..end, section);
+            return Ok(adapted);
+        }
+        at = end;
+    }
+    bail!("no module in the component")
+}
+
 /// Answers every request with this.
 pub(crate) fn answers(response: &Value) -> Result<Vec<u8>> {
     prints(&response.to_string())
@@ -260,6 +285,13 @@ pub(crate) fn slow_to_compile(number: u8) -> Result<Vec<u8>> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(&module.concat())?;
     Ok(gzip.finish()?)
+}
+
+/// A number that WebAssembly wrote, and its bytes.
+fn from_leb(bytes: &[u8]) -> Result<(usize, usize)> {
+    let size = 1 + bytes.iter().position(|byte| byte & 0x80 == 0).context("a number without an end")?;
+    let number = bytes.iter().take(size).rev().fold(0, |number, byte| number << 7 | usize::from(byte & 0x7f));
+    Ok((number, size))
 }
 
 /// A number as WebAssembly writes it.

@@ -1,5 +1,7 @@
 //! Components of the world `metahook:hook`: functions that take and return text, without pipes.
 
+use std::time::Duration;
+
 use metahook::hook::wasm::compile::ModuleError;
 use metahook::hook::wasm::run::{CallError, Called};
 use metahook_core::api::policy::Limits;
@@ -182,39 +184,76 @@ async fn instances_have_a_bound() {
     assert!(said.contains("instances"), "{said}");
 }
 
-/// Two components in one, of which the outer one passes a string to the inner one: what `wac` and `wasm-tools compose` make.
-const COMPOSED: &str = r#"(component
-    (component $inner
-      (core module $own
-        (memory (export "memory") 1)
-        (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
-        (func (export "f") (param i32 i32)))
-      (core instance $i (instantiate $own))
-      (func (export "f") (param "text" string)
-        (canon lift (core func $i "f") (memory (core memory $i "memory")) (realloc (core func $i "realloc")))))
-    (component $outer
-      (import "f" (func $f (param "text" string)))
-      (core module $shared
-        (memory (export "memory") 1)
-        (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024)))
-      (core instance $shared (instantiate $shared))
-      (alias core export $shared "memory" (core memory $memory))
-      (alias core export $shared "realloc" (core func $realloc))
-      (core func $f (canon lower (func $f) (memory $memory)))
-      (core module $own
-        (import "host" "f" (func $f (param i32 i32)))
-        (func (export "sync") (param i32 i32) (result i32) (call $f (local.get 0) (local.get 1)) (i32.const 0)))
-      (core instance $i (instantiate $own (with "host" (instance (export "f" (func $f))))))
-      (func (export "sync") (param "request" string) (result (result string (error string)))
-        (canon lift (core func $i "sync") (memory $memory) (realloc $realloc))))
-    (instance $inner (instantiate $inner))
-    (instance $outer (instantiate $outer (with "f" (func $inner "f"))))
-    (export "sync" (func $outer "sync")))"#;
+/// Two components in one: the outer one passes a text to the inner one and gets it back. This is what `wac plug` and `wasm-tools
+/// compose` make.
+fn composed(lower: &str, body: &str) -> String {
+    format!(
+        r#"(component
+          (component $inner
+            (core module $own
+              (memory (export "memory") 64)
+              (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 65536))
+              (func (export "f") (param i32 i32) (result i32)
+                (i32.store (i32.const 0) (local.get 0)) (i32.store (i32.const 4) (local.get 1)) (i32.const 0)))
+            (core instance $i (instantiate $own))
+            (func (export "f") (param "text" string) (result string)
+              (canon lift (core func $i "f") (memory (core memory $i "memory")) (realloc (core func $i "realloc")))))
+          (component $outer
+            (import "f" (func $f (param "text" string) (result string)))
+            (core module $shared
+              (memory (export "memory") 64)
+              (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 2097152)))
+            (core instance $shared (instantiate $shared))
+            (alias core export $shared "memory" (core memory $memory))
+            (alias core export $shared "realloc" (core func $realloc))
+            (core func $f (canon lower (func $f) (memory $memory) (realloc $realloc) {lower}))
+            (core module $own
+              (import "shared" "memory" (memory 64))
+              (import "host" "f" (func $f (param i32 i32 i32)))
+              (func $main (export "sync") (param $at i32) (param $len i32) (result i32) {body}))
+            (core instance $i (instantiate $own
+              (with "shared" (instance $shared))
+              (with "host" (instance (export "f" (func $f))))))
+            (func (export "sync") (param "request" string) (result (result string (error string)))
+              (canon lift (core func $i "sync") (memory $memory) (realloc $realloc))))
+          (instance $inner (instantiate $inner))
+          (instance $outer (instantiate $outer (with "f" (func $inner "f"))))
+          (export "sync" (func $outer "sync")))"#
+    )
+}
 
 #[tokio::test]
-async fn a_component_of_components_that_pass_text_is_refused_by_name() {
-    assert_eq!(
-        load(COMPOSED).await.to_string(),
-        "the module is refused: it is composed of components that pass strings or lists to each other, which hooks cannot do: build its parts as one component, without wac or wasm-tools compose"
-    );
+async fn a_component_of_components_that_pass_text_is_a_hook() {
+    let echo = "(call $f (local.get $at) (local.get $len) (i32.const 4)) (i32.const 0)";
+    let called = run(&composed("", echo), r#"{"a":"ä"}"#, limits()).await;
+    assert_eq!(called.answer, Ok(r#"{"a":"ä"}"#.as_bytes().to_vec()));
+    assert!(called.pure && called.usage.memory == 128 << 16, "{:?}", called.usage);
+}
+
+/// Each text costs the host time and the hook some thirty instructions.
+#[tokio::test]
+async fn a_component_that_passes_text_without_end_gives_way_and_runs_into_its_timeout() {
+    let again =
+        "(loop $again (call $f (i32.const 65536) (i32.const 1000000) (i32.const 4)) (br $again)) unreachable";
+    for encoding in ["", "string-encoding=utf16"] {
+        let limits = Limits { timeout: Duration::from_millis(500), ..limits() };
+        let error = run(&composed(encoding, again), "{}", limits).await.answer.unwrap_err();
+        // Longer than that it says how long it did not give way.
+        assert_eq!(error.to_string(), "the hook did not end within 0.5s (limits.timeout)", "{encoding}");
+    }
+}
+
+#[tokio::test]
+async fn the_memories_of_inner_components_are_added_up() {
+    let limits = Limits { memory: 127 << 16, ..limits() };
+    let error = run(&composed("", "unreachable"), "{}", limits).await.answer.unwrap_err();
+    assert!(error.to_string().contains("wanted 8Mi of memory and may have 8128Ki"), "{error}");
+}
+
+/// Several memories are for the engine's own copies between inner components.
+#[tokio::test]
+async fn a_module_with_two_memories_is_refused_in_a_component_too() {
+    let two = component("sync", ECHO).replace("(global $free", "(memory 1) (global $free");
+    let refused = load(&two).await.to_string();
+    assert!(refused.starts_with("the module is refused: it uses several memories"), "{refused}");
 }

@@ -148,17 +148,9 @@ fn explain(status: ExitStatus, stderr: &str, bounds: &ModuleBounds) -> ModuleErr
         "Cannot allocate memory",
         "Resource temporarily unavailable",
     ];
-    /// Wasmtime copies between the memories of two components by a module of its own, which uses several memories. That
-    /// feature is off, and wasmtime panics.
-    const ADAPTER: &str = "invalid adapter module generated";
-    const COMPOSED: &str = "it is composed of components that pass strings or lists to each other, which hooks cannot do: \
-                            build its parts as one component, without wac or wasm-tools compose";
     // Some allocations of wasmtime's compiler end the process, and others are errors of the module.
     if NO_MEMORY.iter().any(|words| stderr.contains(words)) {
         return ModuleError::CompileMemory(bounds.compile_memory);
-    }
-    if stderr.contains(ADAPTER) {
-        return ModuleError::Refused(COMPOSED.to_owned());
     }
     if status.code() == Some(REFUSED.into()) {
         return ModuleError::Refused(shorten(stderr, MAX_ERROR / 2));

@@ -255,6 +255,9 @@ pub fn component_engine_config() -> Config {
     let mut config = engine_config();
     config.wasm_features(check::ALLOWED_IN_COMPONENTS, true);
     config.memory_guaranteed_dense_image_size(Kind::Component.dense_image());
+    // Wasmtime copies values between inner components by modules of its own, which use both memories. Hooks' own modules have
+    // one: `check::validate` refuses others first.
+    config.wasm_multi_memory(true);
     config
 }
 

@@ -3,12 +3,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use wasmtime::{CallHook, CallHookHandler, Result, StoreContextMut, Trap};
 
 use super::{ComponentState, MAX_HANDED};
 use crate::hook::wasm::wasi::{BYTES_PER_INSTRUCTION, YIELD_INTERVAL};
+
+/// Time after which work of the engine that costs no instructions gives way.
+const MAX_FREE_TIME: Duration = Duration::from_millis(5);
 
 /// Instructions that are due. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -57,9 +61,10 @@ impl CallHookHandler<ComponentState> for Charge {
             CallHook::ReturningFromHost => {}
         }
         let cost = store.data().cost.take();
-        // Nothing is due where the engine calls itself, to grow a memory for example. There the fuel is in the hands of
+        // Nothing is due where the engine calls itself, to grow a memory for example. There the fuel may be in the hands of
         // compiled code, and setting it would lose what that code used.
         if cost == 0 {
+            give_way_in_time(&mut store).await;
             return Ok(());
         }
         let left = store.get_fuel()?;
@@ -74,5 +79,15 @@ impl CallHookHandler<ComponentState> for Charge {
             tokio::task::yield_now().await;
         }
         Ok(())
+    }
+}
+
+/// Gives way to others by the clock. The engine copies a text from one inner component to another in one piece, for no fuel, so
+/// that a loop of such copies would reach its next yield after minutes.
+async fn give_way_in_time(store: &mut StoreContextMut<'_, ComponentState>) {
+    let gave_way = &mut store.data_mut().gave_way;
+    if gave_way.elapsed() >= MAX_FREE_TIME {
+        *gave_way = Instant::now();
+        tokio::task::yield_now().await;
     }
 }

@@ -12,6 +12,8 @@ mod random;
 mod sockets;
 mod streams;
 
+use std::time::Instant;
+
 use wasmtime::ResourceLimiter;
 use wasmtime::component::{HasData, HasSelf, Linker, ResourceTable};
 use wasmtime::{Engine, Result};
@@ -38,6 +40,8 @@ pub(crate) struct ComponentState {
     call: CallState,
     /// Of the host function that runs.
     cost: Cost,
+    /// When work of the engine last gave way.
+    gave_way: Instant,
     /// Its arguments and pipes.
     wasi: WasiCtx,
     table: ResourceTable,
@@ -63,7 +67,8 @@ impl ComponentState {
         wasi.stdout(stdout.clone()).stderr(stderr.clone()).allow_tcp(false).allow_udp(false);
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
-        Self { call, cost, wasi: wasi.build(), table, stdout, stderr, mounts, max_answer }
+        let gave_way = Instant::now();
+        Self { call, cost, gave_way, wasi: wasi.build(), table, stdout, stderr, mounts, max_answer }
     }
 
     /// Each function of the host begins with one of the next four.

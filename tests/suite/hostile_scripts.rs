@@ -1,0 +1,220 @@
+//! The hooks of [`hostile_hooks`](crate::hostile_hooks) as scripts: a row in both languages for each row of modules that a script
+//! can be.
+//!
+//! These rows of modules have none:
+//!
+//! | rows | why |
+//! |---|---|
+//! | `trap`, `table-bomb` | a script has no such instructions |
+//! | `pieces`, `socket-flood`, `huge-random` | the interpreters offer no such functions |
+//! | `spaces`, `half`, `two`, `no-text`, `twice` | the interpreter prints the answer |
+//! | all that are no hook but `text` | a script is a text |
+
+use acceptance::fixture::Fixture;
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::hostile_hooks::{self, MEMORY_FOR_LARGE_ANSWERS, do_no_harm};
+use crate::table::{Code, Row};
+
+/// Instructions of rows without an end: those of a call that ends, many times over.
+const BUDGET: u64 = 50_000_000;
+
+/// One attack in each language, and how the error of each begins.
+struct Attack {
+    name: &'static str,
+    python: &'static str,
+    javascript: &'static str,
+    fails: [&'static str; 2],
+}
+
+const USED_UP: [&str; 2] = ["the hook used up its 50000000 instructions"; 2];
+
+/// Attacks that use up their instructions.
+const ENDLESS: [Attack; 5] = [
+    Attack {
+        name: "endless-loop",
+        python: "def sync(request):\n    while True:\n        pass\n",
+        javascript: "export function sync(request) { for (;;) {} }\n",
+        fails: USED_UP,
+    },
+    Attack {
+        name: "endless-import",
+        python: "while True:\n    pass\n",
+        javascript: "for (;;) {}\n",
+        fails: USED_UP,
+    },
+    Attack {
+        name: "stderr-flood",
+        python: "def sync(request):\n    while True:\n        print('x' * 60000)\n",
+        javascript: "export function sync(request) { for (;;) console.log('x'.repeat(60000)); }\n",
+        fails: USED_UP,
+    },
+    Attack {
+        name: "random-flood",
+        python: "import os\n\ndef sync(request):\n    while True:\n        os.urandom(16384)\n",
+        javascript: "export function sync(request) { for (;;) Math.random(); }\n",
+        fails: USED_UP,
+    },
+    Attack {
+        name: "sleeping-loop",
+        python: "import time\n\ndef sync(request):\n    while True:\n        time.sleep(3600)\n",
+        javascript: "export function sync(request) { const again = () => Promise.resolve().then(again); return again(); }\n",
+        fails: USED_UP,
+    },
+];
+
+/// Attacks that end by themselves.
+const FAILING: [Attack; 9] = [
+    Attack {
+        name: "memory-bomb",
+        python: "def sync(request):\n    all = []\n    while True:\n        all.append(b'x' * (1 << 20))\n",
+        javascript: "export function sync(request) { const all = []; for (;;) all.push(new Uint8Array(1 << 20)); }\n",
+        fails: ["the hook wanted "; 2],
+    },
+    Attack {
+        name: "recursion",
+        python: "def f(n):\n    return f(n + 1)\n\ndef sync(request):\n    return f(0)\n",
+        javascript: "function f(n) { return f(n + 1) + 1; }\nexport const sync = (request) => f(0);\n",
+        fails: ["the script failed: hook:2: RecursionError", "the script failed: hook:1: RangeError"],
+    },
+    Attack {
+        name: "last-words",
+        python: "def sync(request):\n    raise ValueError('no more')\n",
+        javascript: "export function sync(request) { throw new Error('no more'); }\n",
+        fails: [
+            "the script failed: hook:2: ValueError: no more",
+            "the script failed: hook:1: Error: no more",
+        ],
+    },
+    Attack {
+        name: "nothing",
+        python: "def sync(request):\n    pass\n",
+        javascript: "export function sync(request) {}\n",
+        fails: [
+            "the script failed: hook:1: sync returned None",
+            "the script failed: hook:1: TypeError: sync returned undefined",
+        ],
+    },
+    Attack {
+        name: "deep",
+        python: "def sync(request):\n    a = []\n    for _ in range(10000):\n        a = [a]\n    return {'status': {'a': a}}\n",
+        javascript: "export function sync(request) { let a = []; for (let i = 0; i < 200; i += 1) a = [a]; return { children: [], status: { a } }; }\n",
+        fails: ["the hook trapped", "the hook's answer is not JSON: recursion limit exceeded"],
+    },
+    Attack {
+        name: "odd-number",
+        python: "def sync(request):\n    return {'children': [], 'status': {'n': float('inf')}}\n",
+        javascript: "export function sync(request) { return { children: [], status: { n: 1n } }; }\n",
+        fails: [
+            "the script failed: hook:1: ValueError: sync returned inf",
+            "the script failed: hook:1: TypeError: BigInt",
+        ],
+    },
+    Attack {
+        name: "surrogate",
+        python: "def sync(request):\n    return {'children': [], 'status': {'is': '\\ud800'}}\n",
+        javascript: "export function sync(request) { return { children: [], status: { is: '\\ud800' } }; }\n",
+        fails: [
+            "the script failed: hook:1: UnicodeEncodeError",
+            "the hook's answer is not JSON: unexpected end of hex escape",
+        ],
+    },
+    Attack {
+        name: "children",
+        python: "def sync(request):\n    return {'children': [0] * 200001, 'status': {}}\n",
+        javascript: "export function sync(request) { return { children: Array(200001).fill(0), status: {} }; }\n",
+        fails: ["the hook's answer: children has 200001 items, and 10000 are allowed"; 2],
+    },
+    Attack {
+        name: "output",
+        python: "def sync(request):\n    return {'children': [], 'status': {'is': 'a' * 100000}}\n",
+        javascript: "export function sync(request) { return { children: [], status: { is: 'a'.repeat(100000) } }; }\n",
+        fails: ["the hook printed more than 64Ki"; 2],
+    },
+];
+
+/// What a script finds that looks around, with its mount.
+const LOOKS: [&str; 2] = [
+    r#"import os
+
+def look(at):
+    try:
+        return str(at())
+    except BaseException as error:
+        return type(error).__name__
+
+LOOKS = {
+    "variables": lambda: len(os.environ),
+    "own": lambda: open("/mnt/mounted/text").read(),
+    "passwd": lambda: open("/etc/passwd"),
+    "up": lambda: open("/mnt/mounted/../../etc/passwd"),
+    "write": lambda: open("/mnt/mounted/text", "w"),
+    "make": lambda: os.mkdir("/mnt/mounted/made"),
+    "remove": lambda: os.remove("/mnt/mounted/text"),
+    "script": lambda: open("/hook/made", "w"),
+}
+
+def sync(request):
+    return {"children": [], "status": {name: look(at) for name, at in LOOKS.items()}}
+"#,
+    r#"const names = ["process", "require", "fetch", "WebSocket", "std", "os", "Worker", "WebAssembly"];
+export function sync(request) {
+  return { children: [], status: Object.fromEntries(names.map((name) => [name, typeof globalThis[name]])) };
+}
+"#,
+];
+
+fn found() -> [Value; 2] {
+    let python = json!({
+        "variables": "0", "own": "Hello!", "passwd": "FileNotFoundError", "up": "PermissionError",
+        "write": "OSError", "make": "OSError", "remove": "OSError", "script": "OSError",
+    });
+    let javascript = json!({
+        "process": "undefined", "require": "undefined", "fetch": "undefined", "WebSocket": "undefined",
+        "std": "undefined", "os": "undefined", "Worker": "undefined", "WebAssembly": "undefined",
+    });
+    [python, javascript]
+}
+
+/// The rows of one language, of which the number is that of its place in each attack.
+fn rows(test: &Fixture, language: &'static str, number: usize) -> Vec<Row> {
+    let script = |text: &str| Code::Script { language, text: text.to_owned() };
+    let of = |attack: &Attack| {
+        let source = [attack.python, attack.javascript][number];
+        Row::fails(attack.name, script(source), attack.fails[number])
+    };
+    let large = [
+        "def sync(request):\n    return {'children': [], 'status': {'is': 'a' * 3200000}}\n",
+        "export function sync(request) { return { children: [], status: { is: 'a'.repeat(3200000) } }; }\n",
+    ][number];
+    let status = format!("status {} {}/status: Request entity too large", test.kind().kind, test.name());
+    let no_script = ["def sync(request):\n    return {\n", "export function sync(request) {\n"][number];
+    let refused =
+        ["the script cannot be used: hook:2: SyntaxError", "the script cannot be used: hook:2: SyntaxError"]
+            [number];
+    let mut rows: Vec<Row> =
+        ENDLESS.iter().map(|attack| of(attack).limited("instructions", BUDGET)).collect();
+    rows.extend(FAILING.iter().map(|attack| match attack.name {
+        "output" => of(attack).limited("output", "64Ki"),
+        _ => of(attack),
+    }));
+    rows.push(Row::is_rejected("status", script(large), &status));
+    rows.push(Row::is_refused("text", script(no_script), refused));
+    rows.push(Row::answers("looks", script(LOOKS[number]), found()[number].clone()).mounting("mounted"));
+    rows
+}
+
+pub(crate) async fn scripts_in_python_do_no_harm(test: &mut Fixture) -> Result<()> {
+    scripts_do_no_harm(test, "python", 0).await
+}
+
+pub(crate) async fn scripts_in_javascript_do_no_harm(test: &mut Fixture) -> Result<()> {
+    scripts_do_no_harm(test, "javascript", 1).await
+}
+
+async fn scripts_do_no_harm(test: &mut Fixture, language: &'static str, number: usize) -> Result<()> {
+    hostile_hooks::mounts(test).await?;
+    let rows = rows(test, language, number);
+    do_no_harm(test, &rows, MEMORY_FOR_LARGE_ANSWERS).await
+}
