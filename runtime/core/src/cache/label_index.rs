@@ -246,12 +246,6 @@ impl SelectorIndex {
         self.near(labels).chain([&self.others]).flat_map(|keys| matching(keys, labels))
     }
 
-    /// All keys, some of them more than once.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Key> {
-        let by_value = self.by_value.values().flat_map(BTreeMap::values);
-        by_value.chain(self.by_label.values()).chain([&self.others]).flatten().map(|(_, key)| key)
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.by_value.is_empty() && self.by_label.is_empty() && self.others.is_empty()
     }
