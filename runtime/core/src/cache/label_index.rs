@@ -285,12 +285,17 @@ pub struct OrphanAdopters {
 impl OrphanAdopters {
     /// Takes in the change of a parent. A parent with an invalid selector adopts nothing.
     pub fn learn(&mut self, touched: &ObjectChange) {
-        for object in [&touched.before, &touched.after].into_iter().flatten() {
-            if let Some(selector) = self.selectors.remove(&object.key) {
-                self.index.remove(&selector, &object.key);
-            }
+        if let Some(key) = touched.key() {
+            self.learn_now(key, touched.after.as_deref());
         }
-        if let Some(parent) = &touched.after
+    }
+
+    /// The same for a parent as it is now; `None`: it is gone.
+    pub fn learn_now(&mut self, key: &Key, now: Option<&Object>) {
+        if let Some(selector) = self.selectors.remove(key) {
+            self.index.remove(&selector, key);
+        }
+        if let Some(parent) = now
             && let Ok(selector) = child_selector(parent, false)
         {
             self.index.insert(&selector, &parent.key);
