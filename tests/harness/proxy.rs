@@ -20,7 +20,7 @@ use hyper_util::rt::TokioIo;
 use kube::Client;
 use kube::client;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, Sleep};
 
@@ -74,6 +74,8 @@ struct Shared {
     client: Client,
     told: Mutex<Told>,
     fates: Mutex<Fates>,
+    /// All connections are to end.
+    cut: Notify,
 }
 
 type Fates = Box<dyn FnMut(&Request<Incoming>) -> Fate + Send>;
@@ -98,7 +100,12 @@ impl Proxy {
         std::fs::write(&kubeconfig, kubeconfig_of(port))
             .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
         let told = Mutex::new(Told::new(Arc::new(|_| true), None));
-        let shared = Arc::new(Shared { client, told, fates: Mutex::new(Box::new(|_| Fate::Pass)) });
+        let shared = Arc::new(Shared {
+            client,
+            told,
+            fates: Mutex::new(Box::new(|_| Fate::Pass)),
+            cut: Notify::new(),
+        });
         let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Ok(Self { kubeconfig, shared, task })
     }
@@ -133,6 +140,11 @@ impl Proxy {
     /// From now on each request has this fate.
     pub fn meddle(&self, fates: impl FnMut(&Request<Incoming>) -> Fate + Send + 'static) {
         *self.shared.fates.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(fates);
+    }
+
+    /// Ends all connections, and with them all watches. New ones are taken.
+    pub fn cut(&self) {
+        self.shared.cut.notify_one();
     }
 
     /// Waits until writes are held up.
@@ -210,7 +222,15 @@ impl Shared {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new(); // they end with it
-    while let Ok((stream, _)) = listener.accept().await {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shared.cut.notified() => {
+                connections.abort_all();
+                continue;
+            }
+        };
+        let Ok((stream, _)) = accepted else { return };
         connections.spawn(connection(stream, Arc::clone(&shared)));
         while connections.try_join_next().is_some() {}
     }

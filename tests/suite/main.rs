@@ -46,6 +46,7 @@ mod services;
 mod settling;
 mod shadows;
 mod table;
+mod taken_rights;
 mod tutorial;
 mod types;
 mod wasm;
@@ -470,6 +471,9 @@ fn of_accounts() -> Vec<Test> {
             a_child_that_may_not_be_updated_is_made_anew_only_where_it_is_known_to_have_changed,
             a_decorator_writes_within_the_rights_of_its_account,
             a_hook_is_shown_only_what_its_controllers_account_may_read,
+        },
+        taken_rights::{
+            what_an_account_may_no_longer_read_is_shown_no_longer,
         },
     ]
 }

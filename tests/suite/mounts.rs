@@ -20,7 +20,7 @@ fn tells() -> Result<Vec<u8>> {
 }
 
 /// The file's content takes the place of two WHOs; it must be good inside of JSON.
-fn answers_with_file(answer: &Value) -> Result<Vec<u8>> {
+pub(crate) fn answers_with_file(answer: &Value) -> Result<Vec<u8>> {
     let (answer, file) = (answer.to_string(), "who");
     let pieces: Vec<&str> = answer.split("WHO").collect();
     let [first, second, third] = pieces[..] else { bail!("not two WHOs in {answer}") };

@@ -87,7 +87,7 @@ pub struct PolicyFlags {
     /// Refuse modules that the controller's spec does not pin by `sha256`.
     #[arg(long)]
     pub require_pin: bool,
-    /// Namespaces whose Secrets modules and scripts may mount, and have as parents and children; none when absent.
+    /// Namespaces whose Secrets modules and scripts may mount, and have as parents, children and related objects; none when absent.
     #[arg(long, value_name = "NAMESPACES", value_delimiter = ',')]
     pub mount_secret_namespaces: Vec<String>,
     /// Memory that the mounted files of all hooks may take, each version until the last call that sees it ends.

@@ -22,7 +22,6 @@ use crate::controller::Context;
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::stale_finalizers;
 use crate::controller::runner::{ControllerRunner, StartReason};
-use crate::store::Change;
 use crate::telemetry::error_chain;
 
 /// The controllers that are running, by kind and name.
@@ -55,20 +54,14 @@ impl Host {
             tokio::spawn(stale_finalizers::clean_up_all(self.context.clone(), self.ends.clone()));
         }
         let controllers = Arc::clone(&self.context.controllers);
-        let mut composites = controllers.of(ControllerKind::Composite).listen();
-        let mut decorators = controllers.of(ControllerKind::Decorator).listen();
+        let composites = controllers.of(ControllerKind::Composite).listen();
+        let decorators = controllers.of(ControllerKind::Decorator).listen();
         let mut complaints = tokio::time::interval(Duration::from_secs(10));
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                change = composites.recv() => match change {
-                    Some(change) => self.take_in(ControllerKind::Composite, &change),
-                    None => break,
-                },
-                change = decorators.recv() => match change {
-                    Some(change) => self.take_in(ControllerKind::Decorator, &change),
-                    None => break,
-                },
+                key = composites.next() => self.take_in(ControllerKind::Composite, key),
+                key = decorators.next() => self.take_in(ControllerKind::Decorator, key),
                 _ = complaints.tick() => for store in controllers.all().into_iter().filter(|store| !store.is_synced()) {
                     if let Some(trouble) = store.trouble() {
                         tracing::warn!(reason = trouble, "controllers cannot be listed: apply metahook's CustomResourceDefinitions (kubectl apply --server-side -f manifests/crds), or give the server the right to list them");
@@ -87,9 +80,8 @@ impl Host {
         }
     }
 
-    fn take_in(&mut self, kind: ControllerKind, change: &Change) {
+    fn take_in(&mut self, kind: ControllerKind, key: Key) {
         let start = Instant::now();
-        let Some(key) = change.key().cloned() else { return };
         self.hosted.retain(|_, hosted| !hosted.has_ended());
         let now = self.context.controllers.get(kind, &key.name);
         let now = now.filter(|object| self.context.hosting.hosts(object));

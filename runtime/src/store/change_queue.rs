@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use metahook_core::related::pending::{NextChange, PendingChange, PendingChanges};
 use tokio::sync::Notify;
 
+use crate::store::listeners::Listener;
 use crate::store::{Change, Writer};
 use crate::sync::lock;
 
@@ -22,14 +23,15 @@ impl Default for ChangeQueue {
     }
 }
 
-impl ChangeQueue {
-    /// Takes no other lock, as its store is locked.
-    pub(super) fn observe(&self, change: &Change) {
+impl Listener for ChangeQueue {
+    fn observe(&self, change: &Change) {
         if let Some(change) = PendingChange::of(&change.object, change.by.as_ref()) {
             self.push(change);
         }
     }
+}
 
+impl ChangeQueue {
     pub(crate) fn push(&self, change: PendingChange<Writer>) {
         lock(&self.changes).push(change);
         self.added.notify_one();

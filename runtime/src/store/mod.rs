@@ -4,6 +4,7 @@
 //! except the one whose reconcile wrote it, which comes again by itself. The event that repeats the answer is then old.
 
 pub(crate) mod change_queue;
+pub(crate) mod listeners;
 mod own_writes;
 #[cfg(test)]
 mod tests;
@@ -15,11 +16,11 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use metahook_core::api::server_objects::ServerObjects;
-use metahook_core::cache::{Cache, CacheEvent, ObjectChange};
+use metahook_core::cache::{Cache, CacheEvent};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, ObjectId, Resource, Uid};
 use metahook_core::object::selector::Selector;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -30,6 +31,7 @@ use crate::cluster::watch::watch as watch_resource;
 use crate::sync::lock;
 use crate::telemetry::error_chain;
 use change_queue::ChangeQueue;
+use listeners::{ChangedKeys, Listener, ObjectChanges};
 use own_writes::OwnWrites;
 pub(crate) use own_writes::{Accepted, Change, WriteGuard, Writer};
 
@@ -63,8 +65,7 @@ struct State {
     /// Never in the cache, which is all that hooks are shown.
     hidden: ServerObjects,
     own_writes: OwnWrites,
-    listeners: Vec<mpsc::UnboundedSender<Change>>,
-    queues: Vec<Weak<ChangeQueue>>,
+    listeners: Vec<Weak<dyn Listener>>,
     trouble: Option<Trouble>,
 }
 
@@ -145,32 +146,26 @@ impl Store {
         }
     }
 
-    /// Everything there is now, as if it had just appeared, and from then on every change.
-    ///
-    /// Unbounded, because what comes out of it are keys of a queue that holds each at most once.
-    pub(crate) fn listen(&self) -> mpsc::UnboundedReceiver<Change> {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    /// The keys of all objects there are now, and from then on of all that change.
+    pub(crate) fn listen(&self) -> Arc<ChangedKeys> {
+        let keys = Arc::new(ChangedKeys::default());
         let mut state = lock(&self.state);
-        for object in state.cache.all() {
-            let object = ObjectChange { before: None, after: Some(Arc::clone(object)) };
-            // The receiver is still in our hands: this cannot fail.
-            sender.send(Change { object, by: None }).unwrap_or_default();
-        }
-        state.listeners.push(sender);
-        receiver
+        keys.extend(state.cache.all().map(|object| object.key.clone()));
+        state.listeners.push(listener(&keys));
+        keys
     }
 
-    /// Every change from now on; unbounded as above.
-    pub(crate) fn changes(&self) -> mpsc::UnboundedReceiver<Change> {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        lock(&self.state).listeners.push(sender);
-        receiver
+    /// Every change from now on, as long as it is held.
+    pub(crate) fn changes(&self) -> Arc<ObjectChanges> {
+        let changes = Arc::new(ObjectChanges::default());
+        lock(&self.state).listeners.push(listener(&changes));
+        changes
     }
 
-    /// The same in a bounded number of bytes, for a listener that may be slow.
+    /// The same by labels alone, for a listener that may be slow.
     pub(crate) fn queued_changes(&self) -> Arc<ChangeQueue> {
         let queue = Arc::new(ChangeQueue::default());
-        lock(&self.state).queues.push(Arc::downgrade(&queue));
+        lock(&self.state).listeners.push(listener(&queue));
         queue
     }
 
@@ -232,6 +227,11 @@ impl Store {
     }
 }
 
+fn listener<T: Listener + 'static>(one: &Arc<T>) -> Weak<dyn Listener> {
+    let one: Arc<dyn Listener> = Arc::<T>::clone(one);
+    Arc::downgrade(&one)
+}
+
 impl State {
     fn broke(&mut self, why: String, resource: &Resource) {
         let times = self.trouble.as_ref().map_or(0, |before| before.times).saturating_add(1);
@@ -258,8 +258,8 @@ impl State {
     }
 
     fn tell(&mut self, change: &Change) {
-        self.listeners.retain(|listener| listener.send(change.clone()).is_ok());
-        self.queues.retain(|queue| queue.upgrade().map(|queue| queue.observe(change)).is_some());
+        self.listeners
+            .retain(|listener| listener.upgrade().map(|listener| listener.observe(change)).is_some());
     }
 }
 

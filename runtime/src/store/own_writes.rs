@@ -61,13 +61,6 @@ pub(crate) struct WriteGuard {
     pub(super) by: Writer,
 }
 
-impl Change {
-    pub(crate) fn key(&self) -> Option<&Key> {
-        let ObjectChange { before, after } = &self.object;
-        after.as_ref().or(before.as_ref()).map(|object| &object.key)
-    }
-}
-
 impl WriteGuard {
     /// Takes the answer in.
     pub(crate) fn answered(self, events: Vec<CacheEvent>) {
@@ -115,7 +108,7 @@ impl OwnWrites {
     pub(super) fn sort(&mut self, object: ObjectChange) -> Option<Change> {
         let by = gone(&object).and_then(|uid| self.deleted.remove(uid));
         let change = Change { object, by };
-        let under_way = change.key().and_then(|key| self.under_way.get_mut(key));
+        let under_way = change.object.key().and_then(|key| self.under_way.get_mut(key));
         match under_way {
             Some(under_way) if change.by.is_none() => {
                 under_way.waiting.push(change);
@@ -177,13 +170,15 @@ fn gone(change: &ObjectChange) -> Option<&Uid> {
 mod tests {
     use std::sync::{Mutex, OnceLock};
 
+    use metahook_core::cache::waiting_changes::WaitingChange;
     use metahook_core::object::Object;
-    use tokio::sync::{mpsc, watch};
+    use tokio::sync::watch;
 
     use super::*;
+    use crate::store::listeners::ObjectChanges;
     use crate::store::tests::config_maps;
 
-    fn store() -> (Arc<Store>, mpsc::UnboundedReceiver<Change>) {
+    fn store() -> (Arc<Store>, Arc<ObjectChanges>) {
         let store = Store {
             resource: config_maps(),
             state: Mutex::default(),
@@ -215,54 +210,58 @@ mod tests {
     }
 
     /// Whether the next changes are our own, as far as listeners were sent them.
-    fn sent(changes: &mut mpsc::UnboundedReceiver<Change>) -> Vec<bool> {
-        std::iter::from_fn(|| changes.try_recv().ok()).map(|change| change.by == Some(writer())).collect()
+    fn sent(changes: &ObjectChanges) -> Vec<bool> {
+        let by = |change| match change {
+            WaitingChange::Of(_, by) => by == Some(writer()),
+            WaitingChange::Forgotten(..) => panic!("few changes are remembered"),
+        };
+        std::iter::from_fn(|| changes.try_next()).map(by).collect()
     }
 
     #[test]
     fn an_event_that_comes_before_the_answer_to_its_write_is_our_own() {
-        let (store, mut changes) = store();
+        let (store, changes) = store();
         let key = Key::new("n", "a");
         let writing = store.writing(&key, &writer());
         watched(&store, CacheEvent::Applied(object("1", 5)));
         watched(&store, CacheEvent::Applied(object("1", 6)));
-        assert!(sent(&mut changes).is_empty(), "its writer is unknown yet");
+        assert!(sent(&changes).is_empty(), "its writer is unknown yet");
         assert!(store.get(&key).is_some(), "but what is there can be seen");
         writing.answered(vec![CacheEvent::Wrote(object("1", 5).into())]);
-        assert_eq!(sent(&mut changes), [true, false], "the second one is another client's");
+        assert_eq!(sent(&changes), [true, false], "the second one is another client's");
         watched(&store, CacheEvent::Applied(object("1", 7)));
-        assert_eq!(sent(&mut changes), [false], "nothing is held any more");
+        assert_eq!(sent(&changes), [false], "nothing is held any more");
     }
 
     #[test]
     fn what_came_while_a_write_failed_is_another_clients() {
-        let (store, mut changes) = store();
+        let (store, changes) = store();
         let (one, another) =
             (store.writing(&Key::new("n", "a"), &writer()), store.writing(&Key::new("n", "a"), &writer()));
         watched(&store, CacheEvent::Applied(object("1", 5)));
         drop(one);
-        assert!(sent(&mut changes).is_empty());
+        assert!(sent(&changes).is_empty());
         drop(another);
-        assert_eq!(sent(&mut changes), [false]);
+        assert_eq!(sent(&changes), [false]);
     }
 
     #[test]
     fn the_end_of_an_object_that_we_deleted_is_our_own_whenever_it_comes() {
-        let (store, mut changes) = store();
+        let (store, changes) = store();
         let key = Key::new("n", "a");
         watched(&store, CacheEvent::Applied(object("1", 1)));
         store.writing(&key, &writer()).answered(vec![CacheEvent::Deleting(key.clone(), Uid::new("1"))]);
         watched(&store, CacheEvent::Deleted(object("1", 2)));
-        assert_eq!(sent(&mut changes), [false, true, true], "its beginning, its marking, its end");
+        assert_eq!(sent(&changes), [false, true, true], "its beginning, its marking, its end");
 
         watched(&store, CacheEvent::Applied(object("2", 3)));
         let writing = store.writing(&key, &writer());
         watched(&store, CacheEvent::Deleted(object("2", 4)));
         writing.answered(vec![CacheEvent::Deleting(key.clone(), Uid::new("2"))]);
-        assert_eq!(sent(&mut changes), [false, true], "also before the answer");
+        assert_eq!(sent(&changes), [false, true], "also before the answer");
 
         watched(&store, CacheEvent::Applied(object("3", 5)));
         watched(&store, CacheEvent::Deleted(object("3", 6)));
-        assert_eq!(sent(&mut changes), [false, false], "another client's deletion is none of ours");
+        assert_eq!(sent(&changes), [false, false], "another client's deletion is none of ours");
     }
 }

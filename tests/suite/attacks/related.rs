@@ -339,7 +339,8 @@ pub(crate) async fn secrets_are_shown_where_they_are_meant_to_be(test: &mut Fixt
             "relatedKinds of the controller does not name",
         ),
         ("home", secrets(json!(home)), Value::Null, ""),
-        ("listed", secrets(Value::Null), kinds("secrets"), ""),
+        ("listed", secrets(Value::Null), kinds("secrets"), nowhere),
+        ("listed-home", secrets(json!(home)), kinds("secrets"), ""),
     ] {
         test.store(name, &wasm::answers(&rules)?).await?;
         let controller = test.controller().renamed(&format!("{home}-{name}")).of_parents_with("row", name);

@@ -26,8 +26,8 @@ pub struct CommonSpec {
     pub apply_strategy: Option<ApplyStrategy>,
     /// Related objects that hooks may delete.
     pub related_deletion: Option<Vec<RelatedDeletion>>,
-    /// The kinds that the customize hook may ask for. When absent: all, but Secrets for modules only in the namespaces of
-    /// the server's flag --mount-secret-namespaces, unless serviceAccountRef bounds them.
+    /// The kinds that the customize hook may ask for. When absent: all. Modules may ask for Secrets only in the namespaces of
+    /// the server's flag --mount-secret-namespaces, also where they are listed, unless serviceAccountRef bounds them.
     pub related_kinds: Option<Vec<RelatedKind>>,
     /// The account whose rights bound what the controller does; the server's own when absent.
     pub service_account_ref: Option<ServiceAccountRef>,
@@ -194,7 +194,8 @@ impl CommonSpec {
             let check = |(at, kind): (usize, &RelatedKind)| {
                 api::resource(&format!("spec.relatedKinds[{at}]"), &kind.api_version, &kind.resource)
             };
-            return listed.iter().enumerate().map(check).collect::<Result<_, _>>().map(RelatedKinds::Listed);
+            let kinds = listed.iter().enumerate().map(check).collect::<Result<_, _>>()?;
+            return Ok(RelatedKinds::Listed { kinds, secrets: self.shown_secrets(hooks, policy) });
         }
         Ok(match &self.service_account_ref {
             Some(_) => RelatedKinds::ByAccount,

@@ -248,6 +248,29 @@ mod tests {
     }
 
     #[test]
+    fn listed_secrets_are_related_objects_of_modules_where_the_flag_says_so() {
+        let secrets = Gvr::new("v1", "secrets");
+        let related = |change: Value| {
+            let spec = spec(|spec| {
+                spec["relatedKinds"] = json!([{"apiVersion": "v1", "resource": "secrets"}]);
+                spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+            });
+            let policy =
+                HookPolicy { mount_secret_namespaces: ["a".to_owned()].into(), ..HookPolicy::default() };
+            spec.check("c", &policy).unwrap().common.related_kinds
+        };
+        let module = related(json!({}));
+        assert_eq!(module.allow(0, &secrets, Some("a")), Ok(()));
+        assert!(module.allow(0, &secrets, Some("b")).is_err() && module.allow(0, &secrets, None).is_err());
+        for free in [
+            json!({"hooks": {"sync": {"webhook": {"url": "http://x/y"}}}}),
+            json!({"serviceAccountRef": {"namespace": "n", "name": "a"}}),
+        ] {
+            assert_eq!(related(free).allow(0, &secrets, None), Ok(()));
+        }
+    }
+
+    #[test]
     fn without_a_strategy_children_are_updated_on_delete() {
         let checked = spec(|spec| spec["childResources"][0]["updateStrategy"] = json!({"method": ""}));
         assert_eq!(

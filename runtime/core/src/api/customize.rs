@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::api::policy::from;
-use crate::api::shown_secrets::is_secrets;
+use crate::api::shown_secrets::{ShownSecrets, is_secrets};
 use crate::object::id::Gvr;
 
 /// Bounds of customize hooks, which no spec changes. They count each different rule of an answer once.
@@ -42,8 +42,9 @@ impl Default for CustomizeBounds {
 /// Kinds that the rules of a customize hook may name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RelatedKinds {
-    /// Those of the spec's list.
-    Listed(Vec<Gvr>),
+    /// Those of the spec's list. Whoever writes specs need not be allowed to read Secrets, so a list that names these opens no
+    /// namespace.
+    Listed { kinds: Vec<Gvr>, secrets: ShownSecrets },
     /// All kinds; Secrets only in these namespaces.
     SecretsIn(BTreeSet<String>),
     /// All kinds: the rights of the controller's own account bound them.
@@ -60,7 +61,7 @@ pub enum RelatedKindError {
     )]
     NotListed { at: usize, kind: Gvr },
     #[error(
-        "the hook's answer: relatedResources[{at}] asks for Secrets {}, and modules are shown Secrets {from} (--mount-secret-namespaces): name the kind in spec.relatedKinds of the controller, or mount the Secret",
+        "the hook's answer: relatedResources[{at}] asks for Secrets {}, and modules and scripts are shown Secrets {from} (--mount-secret-namespaces): let the rule name a namespace of the flag, or set spec.serviceAccountRef",
         namespace.as_ref().map_or("of any namespace".to_owned(), |namespace| format!("of namespace {namespace:?}"))
     )]
     Secrets { at: usize, namespace: Option<String>, from: String },
@@ -74,16 +75,16 @@ impl RelatedKinds {
     /// It may not.
     pub fn allow(&self, at: usize, kind: &Gvr, namespace: Option<&str>) -> Result<(), RelatedKindError> {
         match self {
-            Self::Listed(listed) if listed.iter().any(|one| one.is_kin(kind)) => Ok(()),
-            Self::Listed(_) => Err(RelatedKindError::NotListed { at, kind: kind.clone() }),
-            Self::SecretsIn(allowed) if is_secrets(kind) => {
-                if namespace.is_some_and(|namespace| allowed.contains(namespace)) {
-                    return Ok(());
-                }
+            Self::Listed { kinds, .. } if !kinds.iter().any(|one| one.is_kin(kind)) => {
+                Err(RelatedKindError::NotListed { at, kind: kind.clone() })
+            }
+            Self::Listed { secrets: ShownSecrets::In(allowed), .. } | Self::SecretsIn(allowed)
+                if is_secrets(kind) && !namespace.is_some_and(|namespace| allowed.contains(namespace)) =>
+            {
                 let namespace = namespace.map(ToOwned::to_owned);
                 Err(RelatedKindError::Secrets { at, namespace, from: from(allowed) })
             }
-            Self::SecretsIn(_) | Self::ByAccount | Self::Webhooks => Ok(()),
+            Self::Listed { .. } | Self::SecretsIn(_) | Self::ByAccount | Self::Webhooks => Ok(()),
         }
     }
 
@@ -108,11 +109,13 @@ mod tests {
             |kinds: &RelatedKinds, namespace| kinds.allow(3, &secrets, namespace).unwrap_err().to_string();
         assert_eq!(
             refused(&kinds, Some("b")),
-            "the hook's answer: relatedResources[3] asks for Secrets of namespace \"b\", and modules are shown Secrets from \"a\" only (--mount-secret-namespaces): name the kind in spec.relatedKinds of the controller, or mount the Secret"
+            "the hook's answer: relatedResources[3] asks for Secrets of namespace \"b\", and modules and scripts are shown Secrets from \"a\" only (--mount-secret-namespaces): let the rule name a namespace of the flag, or set spec.serviceAccountRef"
         );
         assert!(refused(&kinds, None).contains("asks for Secrets of any namespace, and"));
         let nowhere = RelatedKinds::SecretsIn(BTreeSet::new());
-        assert!(refused(&nowhere, Some("a")).contains("modules are shown Secrets from nowhere ("));
+        assert!(
+            refused(&nowhere, Some("a")).contains("modules and scripts are shown Secrets from nowhere (")
+        );
         for (kinds, shows) in [(RelatedKinds::ByAccount, false), (RelatedKinds::Webhooks, true)] {
             assert_eq!(kinds.allow(0, &secrets, None), Ok(()));
             assert_eq!((kinds.shows_secrets(&secrets), kinds.shows_secrets(&pods)), (shows, false));
@@ -121,12 +124,26 @@ mod tests {
 
     #[test]
     fn a_list_of_kinds_names_all_that_may_be_related() {
-        let kinds = RelatedKinds::Listed(vec![Gvr::new("v1", "secrets"), Gvr::new("apps/v1", "deployments")]);
+        let kinds = vec![Gvr::new("v1", "secrets"), Gvr::new("apps/v1", "deployments")];
+        let kinds = RelatedKinds::Listed { kinds, secrets: ShownSecrets::All };
         assert_eq!(kinds.allow(0, &Gvr::new("v1", "secrets"), None), Ok(()));
         assert_eq!(kinds.allow(0, &Gvr::new("apps/v1beta1", "deployments"), None), Ok(()));
         assert_eq!(
             kinds.allow(7, &Gvr::new("apps/v1", "replicasets"), Some("n")).unwrap_err().to_string(),
             "the hook's answer: relatedResources[7] asks for apps/v1 replicasets, which spec.relatedKinds of the controller does not name: add {apiVersion: apps/v1, resource: replicasets} to it where that is meant"
         );
+    }
+    #[test]
+    fn a_list_that_names_secrets_opens_no_namespace_to_modules() {
+        let [secrets, pods] = ["secrets", "pods"].map(|plural| Gvr::new("v1", plural));
+        let shown = ShownSecrets::In(["a".to_owned()].into());
+        let kinds = RelatedKinds::Listed { kinds: vec![secrets.clone(), pods.clone()], secrets: shown };
+        assert_eq!((kinds.allow(0, &pods, None), kinds.allow(0, &secrets, Some("a"))), (Ok(()), Ok(())));
+        let unlisted = RelatedKinds::SecretsIn(["a".to_owned()].into());
+        for namespace in [None, Some("b")] {
+            let refused = kinds.allow(3, &secrets, namespace);
+            assert!(matches!(refused, Err(RelatedKindError::Secrets { at: 3, .. })), "{refused:?}");
+            assert_eq!(refused, unlisted.allow(3, &secrets, namespace));
+        }
     }
 }

@@ -246,12 +246,6 @@ impl SelectorIndex {
         self.near(labels).chain([&self.others]).flat_map(|keys| matching(keys, labels))
     }
 
-    /// All keys, some of them more than once.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Key> {
-        let by_value = self.by_value.values().flat_map(BTreeMap::values);
-        by_value.chain(self.by_label.values()).chain([&self.others]).flatten().map(|(_, key)| key)
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.by_value.is_empty() && self.by_label.is_empty() && self.others.is_empty()
     }
@@ -291,12 +285,17 @@ pub struct OrphanAdopters {
 impl OrphanAdopters {
     /// Takes in the change of a parent. A parent with an invalid selector adopts nothing.
     pub fn learn(&mut self, touched: &ObjectChange) {
-        for object in [&touched.before, &touched.after].into_iter().flatten() {
-            if let Some(selector) = self.selectors.remove(&object.key) {
-                self.index.remove(&selector, &object.key);
-            }
+        if let Some(key) = touched.key() {
+            self.learn_now(key, touched.after.as_deref());
         }
-        if let Some(parent) = &touched.after
+    }
+
+    /// The same for a parent as it is now; `None`: it is gone.
+    pub fn learn_now(&mut self, key: &Key, now: Option<&Object>) {
+        if let Some(selector) = self.selectors.remove(key) {
+            self.index.remove(&selector, key);
+        }
+        if let Some(parent) = now
             && let Ok(selector) = child_selector(parent, false)
         {
             self.index.insert(&selector, &parent.key);

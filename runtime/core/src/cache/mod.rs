@@ -11,6 +11,7 @@ pub mod label_index;
 #[cfg(test)]
 mod tests;
 pub mod trigger;
+pub mod waiting_changes;
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,6 +101,10 @@ pub struct ObjectChange {
 }
 
 impl ObjectChange {
+    pub fn key(&self) -> Option<&Key> {
+        self.after.as_ref().or(self.before.as_ref()).map(|object| &object.key)
+    }
+
     /// The object that is no more.
     pub fn gone(&self) -> Option<&Arc<Object>> {
         let is_other =

@@ -42,7 +42,7 @@ impl Selected {
 
 /// A parent changed: itself, where it is or was selected. `selected` has taken in what was before.
 pub fn on_parent(touched: &ObjectChange, selection: &Selection, selected: &mut Selected) -> Option<Key> {
-    let key = &touched.after.as_ref().or(touched.before.as_ref())?.key;
+    let key = touched.key()?;
     let judged = touched.after.as_ref().map(|after| selection.judge(after));
     let is = judged.is_some_and(|judged| judged.included);
     let was = selection.is_everything() || selected.learn(key, is);
@@ -56,6 +56,18 @@ pub fn on_parent(touched: &ObjectChange, selection: &Selection, selected: &mut S
         return None;
     }
     Some(key.clone())
+}
+
+/// The same where it is not known how the parent changed; `now`: as it is.
+pub fn on_forgotten_parent(
+    key: &Key,
+    now: Option<&Object>,
+    selection: &Selection,
+    selected: &mut Selected,
+) -> Option<Key> {
+    let is = now.is_some_and(|now| selection.judge(now).included);
+    let was = selection.is_everything() || selected.learn(key, is);
+    (is || was).then(|| key.clone())
 }
 
 fn only_status_differs(before: &Object, after: &Object) -> bool {
@@ -114,6 +126,11 @@ pub fn on_child(touched: &ObjectChange, parents: &Cache, adopters: Option<&Orpha
         }
     }
     keys
+}
+
+/// The parents with these uids.
+pub fn with_uids(uids: &BTreeSet<Uid>, parents: &Cache) -> BTreeSet<Key> {
+    uids.iter().filter_map(|uid| parents.by_uid(uid)).map(|parent| parent.key.clone()).collect()
 }
 
 #[cfg(test)]

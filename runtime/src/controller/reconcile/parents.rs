@@ -74,6 +74,21 @@ impl Parents {
         trigger::on_parent(change, &self.data.config.selection, &mut lock(&self.selected))
     }
 
+    /// The same where it is not known how the object changed; `now`: as it is.
+    pub(crate) fn observe_forgotten(
+        &self,
+        key: &Key,
+        gone: &BTreeSet<Uid>,
+        now: Option<&Object>,
+    ) -> Option<Key> {
+        if let Some(decorator) = &self.decorator {
+            for uid in gone {
+                decorator.forget_object(uid);
+            }
+        }
+        trigger::on_forgotten_parent(key, now, &self.data.config.selection, &mut lock(&self.selected))
+    }
+
     /// Takes no walk over the parents: it is called every second.
     pub(crate) fn count(&self) -> usize {
         if self.data.config.selection.is_everything() {

@@ -1,7 +1,8 @@
 //! Changes of related objects, as parents for the queue.
 //!
 //! What the name or a label of an object leads to is found at once. All other rules, which may be hundreds of thousands, are matched
-//! in slices and in turns of their own, so that probes, reconciles and other controllers go on.
+//! in slices and in turns of their own, so that probes, reconciles and other controllers go on; so are the rules that select
+//! namespaces with a namespace whose labels change.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -10,7 +11,7 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{Key, Resource};
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::related::pending::{NextChange, PendingChange};
-use metahook_core::related::related_index::Matching;
+use metahook_core::related::related_index::{Matching, NamespaceMatching};
 
 use crate::controller::related::{RelatedObjects, State};
 use crate::controller::turns::Turn;
@@ -59,11 +60,10 @@ impl RelatedObjects {
         let NextChange::Of(change) = next else { return self.add_all(resource) };
         let (keys, is_done) = {
             let state = self.lock();
-            let mut keys = state.index.led_to(resource, &change);
-            if state.namespaces.as_ref().is_some_and(|store| store.resource == *resource) {
-                keys.append(&mut state.index.on_namespace(&change));
-            }
-            (keys, state.index.matching(resource, &change).is_none())
+            let keys = state.index.led_to(resource, &change);
+            let is_done = state.index.matching(resource, &change).is_none()
+                && state.matching_namespaces(resource, &change).is_none();
+            (keys, is_done)
         };
         self.add_concerned(keys, &change);
         if !is_done {
@@ -72,28 +72,39 @@ impl RelatedObjects {
     }
 
     async fn match_rest(&self, resource: &Arc<Resource>, change: &PendingChange<Writer>) {
-        let Some(mut matching) = self.lock().index.matching(resource, change) else { return };
-        let mut turn = None;
-        while !self.match_some(&mut matching, &mut turn).await {
+        let namespaces = self.lock().matching_namespaces(resource, change);
+        if let Some(mut matching) = namespaces {
+            let step = || {
+                let is_done = matching.step(&self.lock().index, SLICE);
+                self.add_concerned(std::mem::take(&mut matching.found), change);
+                is_done
+            };
+            self.match_in_turns(step).await;
+        }
+        let rest = self.lock().index.matching(resource, change);
+        if let Some(mut matching) = rest {
+            self.match_in_turns(|| self.lock().step(&mut matching)).await;
+            self.add_concerned(matching.found, change);
+        }
+    }
+
+    /// Steps until one says that it is the last.
+    async fn match_in_turns(&self, mut step: impl FnMut() -> bool) {
+        let mut turn: Option<Turn> = None;
+        loop {
+            for _ in 0..TURN {
+                if step() {
+                    return;
+                }
+                match &mut turn {
+                    Some(turn) => turn.pause().await,
+                    None => tokio::task::yield_now().await,
+                }
+            }
             // Others had theirs in between.
             drop(turn.take());
             turn = self.turns.take_for_matching().await;
         }
-        drop(turn);
-        self.add_concerned(matching.found, change);
-    }
-
-    async fn match_some(&self, matching: &mut Matching, turn: &mut Option<Turn>) -> bool {
-        for _ in 0..TURN {
-            if self.lock().step(matching) {
-                return true;
-            }
-            match turn {
-                Some(turn) => turn.pause().await,
-                None => tokio::task::yield_now().await,
-            }
-        }
-        false
     }
 
     fn add_concerned(&self, keys: BTreeSet<Key>, change: &PendingChange<Writer>) {
@@ -104,11 +115,9 @@ impl RelatedObjects {
     fn add_all(&self, resource: &Arc<Resource>) {
         let (about_it, selecting) = {
             let state = self.lock();
-            let selecting = state.namespaces.as_ref().is_some_and(|store| store.resource == *resource);
-            (
-                state.index.parents_of(resource),
-                if selecting { state.index.selecting_parents() } else { Vec::new() },
-            )
+            let selecting =
+                if state.are_namespaces(resource) { state.index.selecting_parents() } else { Vec::new() };
+            (state.index.parents_of(resource), selecting)
         };
         for parent in about_it.into_iter().chain(selecting).collect::<BTreeSet<_>>() {
             self.queue.add(parent, Cause::Related);
@@ -117,6 +126,19 @@ impl RelatedObjects {
 }
 
 impl State {
+    /// Whether rules select objects by this kind.
+    fn are_namespaces(&self, resource: &Resource) -> bool {
+        self.namespaces.as_ref().is_some_and(|store| *store.resource == *resource)
+    }
+
+    fn matching_namespaces(
+        &self,
+        resource: &Resource,
+        change: &PendingChange<Writer>,
+    ) -> Option<NamespaceMatching> {
+        self.index.matching_namespaces(change).filter(|_| self.are_namespaces(resource))
+    }
+
     fn step(&self, matching: &mut Matching) -> bool {
         let namespace =
             |name: &str| -> Option<Arc<Object>> { self.namespaces.as_ref()?.get(&Key::new("", name)) };
@@ -187,6 +209,33 @@ mod tests {
         ];
         assert_eq!(triggered(rules.clone(), vec![change("o", "x")]).await, ["last", "led-to"]);
         assert_eq!(triggered(rules, vec![change("o", "z")]).await, ["excluded", "last"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_changed_namespace_is_matched_in_slices_with_the_rules_that_select_it() {
+        let related =
+            testing::related(fake::answering(|_| Response::builder().status(404).body(String::new()).ok()));
+        let [things, namespaces] = ["ConfigMap", "Namespace"].map(|kind| testing::resource("v1", kind));
+        related.lock().namespaces = Some(related.stores.open(&namespaces));
+        let parents = 2 * SLICE * TURN;
+        let half = u64::try_from(parents / 2).unwrap();
+        for number in 0..parents {
+            let selected = Selector::parse(if number % 2 == 0 { "a=x" } else { "a=y" }).unwrap();
+            let finds = Finds::Labels { place: Place::Namespaces(selected), labels: Selector::default() };
+            let rule = RelatedRule { resource: Arc::clone(&things), finds };
+            related.lock().index.set(&Key::new("n", &format!("p{number}")), vec![rule]).unwrap();
+        }
+        let queue = Arc::new(ChangeQueue::default());
+        queue.push(change("o", "x"));
+        let task = tokio::spawn(follow(Arc::downgrade(&related), namespaces, queue));
+        // The first parents are in the queue before the last rule is matched.
+        while related.queue.figures().depth == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(related.queue.figures().depth < half / 2, "all at once");
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(related.queue.figures().depth, half);
+        task.abort();
     }
 
     #[tokio::test(start_paused = true)]

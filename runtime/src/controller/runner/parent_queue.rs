@@ -9,13 +9,13 @@ use futures_util::FutureExt;
 use futures_util::future::{pending, select_all};
 use metahook_core::api::policy::BrakeLimits;
 use metahook_core::cache::label_index::OrphanAdopters;
+use metahook_core::cache::waiting_changes::{Forgotten, WaitingChange};
 use metahook_core::cache::{ObjectChange, trigger};
 use metahook_core::children::deletion_brake::Census;
 use metahook_core::hash::Fingerprint;
-use metahook_core::object::id::Key;
+use metahook_core::object::id::{Key, Uid};
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::pacing::{ResyncRounds, resync_delay};
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -27,6 +27,7 @@ use crate::controller::reconcile::Reconciler;
 use crate::controller::related::RelatedObjects;
 use crate::controller::runner::{StartReason, StopReason};
 use crate::queue::{self, Queue, Throttle, Workers};
+use crate::store::listeners::ObjectChanges;
 use crate::store::{Change, Store};
 use crate::sync::{Tasks, lock};
 use crate::telemetry::standard::QueueMeter;
@@ -183,6 +184,7 @@ fn spawn_triggers(part: &ParentQueue) {
             reconciler: Arc::clone(&part.reconciler),
             queue: Arc::clone(&part.queue),
             adopters: adopters.clone(),
+            store: Arc::clone(store),
             child,
         };
         part.tasks.spawn(trigger.run(store.changes()));
@@ -207,17 +209,39 @@ struct Trigger {
     queue: Arc<Queue<Key>>,
     /// Only for parents with selectors of their own.
     adopters: Option<Arc<Mutex<OrphanAdopters>>>,
+    store: Arc<Store>,
     child: bool,
 }
 
 impl Trigger {
-    async fn run(self, mut changes: mpsc::UnboundedReceiver<Change>) {
-        while let Some(change) = changes.recv().await {
-            let object = &change.object;
-            let keys = if self.child { self.child(object) } else { self.parent(object) };
-            let cause = || if self.child { Cause::Related } else { trigger::parent_cause(object) };
-            self.reconciler.data.add_changed(&self.queue, keys, &change, cause);
+    async fn run(self, changes: Arc<ObjectChanges>) {
+        loop {
+            match changes.next().await {
+                WaitingChange::Of(object, by) => self.changed(&Change { object, by }),
+                WaitingChange::Forgotten(key, forgotten) => self.forgotten(&key, &forgotten),
+            }
         }
+    }
+
+    fn changed(&self, change: &Change) {
+        let object = &change.object;
+        let keys = if self.child { self.child(object, &BTreeSet::new()) } else { self.parent(object) };
+        let cause = || if self.child { Cause::Related } else { trigger::parent_cause(object) };
+        self.reconciler.data.add_changed(&self.queue, keys, change, cause);
+    }
+
+    /// There were too many changes to remember how the object changed, and by whom.
+    fn forgotten(&self, key: &Key, Forgotten { gone, controllers }: &Forgotten) {
+        let now = self.store.get(key);
+        let keys = if self.child {
+            self.child(&ObjectChange { before: None, after: now }, controllers)
+        } else {
+            if let Some(adopters) = &self.adopters {
+                lock(adopters).learn_now(key, now.as_deref());
+            }
+            self.reconciler.parents.observe_forgotten(key, gone, now.as_deref()).into_iter().collect()
+        };
+        self.reconciler.data.add_concerned(&self.queue, keys, (None, false), Cause::Related);
     }
 
     fn parent(&self, change: &ObjectChange) -> BTreeSet<Key> {
@@ -227,13 +251,15 @@ impl Trigger {
         self.reconciler.parents.observe(change).into_iter().collect()
     }
 
-    fn child(&self, change: &ObjectChange) -> BTreeSet<Key> {
+    /// `controllers`: those that the child had in between.
+    fn child(&self, change: &ObjectChange, controllers: &BTreeSet<Uid>) -> BTreeSet<Key> {
         let data = &self.reconciler.data;
         data.parents.view(|parents| {
             let mut keys = match &self.adopters {
                 Some(adopters) => trigger::on_child(change, parents, Some(&lock(adopters))),
                 None => trigger::on_child(change, parents, None),
             };
+            keys.append(&mut trigger::with_uids(controllers, parents));
             // Objects that the controller does not select may own children of the same kinds.
             keys.retain(|key| parents.get(key).is_some_and(|parent| data.config.selection.includes(parent)));
             keys
@@ -243,7 +269,11 @@ impl Trigger {
 
 #[cfg(test)]
 mod tests {
+    use metahook_core::cache::CacheEvent;
+    use metahook_core::object::Object;
+    use metahook_core::object::id::Resource;
     use metahook_core::reconcile::outcome::{Outcome, Streaks};
+    use serde_json::json;
 
     use super::*;
     use crate::cluster::fake;
@@ -267,5 +297,55 @@ mod tests {
         part.queue.done(&failing, Outcome::Settled(None));
         assert_eq!(part.queue.next().await.map(|(key, _)| key), Some(postponed));
         assert!(start.elapsed() >= hour);
+    }
+    fn trigger(part: &ParentQueue, store: &Arc<Store>, child: bool) -> Trigger {
+        let (reconciler, queue) = (Arc::clone(&part.reconciler), Arc::clone(&part.queue));
+        Trigger { reconciler, queue, adopters: None, store: Arc::clone(store), child }
+    }
+
+    /// Versions of an object with this uid, each of which takes a megabyte.
+    fn version(kind: &Resource, (name, uid): (&str, &str), version: u32, owner: &str) -> CacheEvent {
+        let owner = json!({"apiVersion": "v1", "kind": "P", "name": "p", "uid": owner, "controller": true});
+        let metadata = json!({
+            "namespace": "n", "name": name, "uid": uid, "resourceVersion": version.to_string(), "ownerReferences": [owner],
+        });
+        let text = "x".repeat(1 << 20);
+        let object = json!({
+            "apiVersion": kind.gvk.api_version(), "kind": kind.gvk.kind.to_string(), "metadata": metadata, "text": text,
+        });
+        CacheEvent::Wrote(Arc::new(Object::parse(&object.to_string(), None).unwrap()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn more_changes_than_are_remembered_trigger_the_same_parents() {
+        let part = testing::parent_queue(fake::answering(|_| None));
+        let data = &part.reconciler.data;
+        let (parents, children) = (&data.parents, &data.children[0]);
+        for (name, uid) in [("one", "1"), ("two", "2"), ("other", "3")] {
+            parents.observe_write(vec![version(&parents.resource, (name, uid), 1, "q")]);
+        }
+        let mut latest = 1;
+        for (child, count) in [(true, 40), (false, 40), (true, 3), (false, 3)] {
+            let store = if child { children } else { parents };
+            let changes = store.changes();
+            // A child goes from one parent to the next; or the parent itself changes.
+            for nth in 0..count {
+                let (of, owner) = if child { (("c", "c"), ["1", "2"][nth % 2]) } else { (("one", "1"), "q") };
+                latest += 1;
+                store.observe_write(vec![version(&store.resource, of, latest, owner)]);
+            }
+            assert!(changes.held() <= 16 << 20, "{} bytes", changes.held());
+            let run = tokio::spawn(trigger(&part, store, child).run(changes));
+            let mut triggered = BTreeSet::new();
+            while let Ok(Some((key, _))) =
+                tokio::time::timeout(Duration::from_secs(1), part.queue.next()).await
+            {
+                part.queue.done(&key, Outcome::Settled(None));
+                triggered.insert(key.name.to_string());
+            }
+            run.abort();
+            let expected: &[&str] = if child { &["one", "two"] } else { &["one"] };
+            assert_eq!(triggered.iter().collect::<Vec<_>>(), expected, "{child} {count}");
+        }
     }
 }

@@ -79,9 +79,9 @@ impl WaitingParents {
             }
         };
         let store = cluster.stores.open(&resource);
-        let mut changes = store.listen();
-        while let Some(change) = changes.recv().await {
-            let Some(key) = change.key().cloned() else { continue };
+        let changes = store.listen();
+        loop {
+            let key = changes.next().await;
             let of = (self.kind, &*self.object.key.name);
             let now = store.get(&key).and_then(|parent| {
                 let id = ObjectId { resource: Arc::clone(&resource), key: key.clone() };

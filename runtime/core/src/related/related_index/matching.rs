@@ -1,4 +1,5 @@
-//! Matching of a changed object with the selectors that no label of it leads to, a slice at a time.
+//! Matching of a changed object with the selectors that no label of it leads to, and of a changed namespace with the selectors of
+//! namespaces, a slice at a time.
 //!
 //! There may be as many of these as all rules of a controller, and each change looks at all of them.
 
@@ -11,6 +12,7 @@ use crate::cache::label_index::{Behind, SelectorIndex};
 use crate::object::Object;
 use crate::object::id::{Key, Resource};
 use crate::object::selector::Selector;
+use crate::related::pending::Labels;
 
 /// The matching of one object. Between two slices the index may change: a rule that is new by then belongs to a parent that
 /// looks at the objects after that.
@@ -121,5 +123,61 @@ impl Matching {
                 }
             }
         }
+    }
+}
+
+/// The matching of one namespace. Between two slices the index may change, as with [`Matching`].
+#[derive(Debug)]
+pub struct NamespaceMatching {
+    /// The labels that the namespace had and has.
+    sides: Vec<Labels>,
+    /// The parent that is next, and the place of its rule.
+    at: Option<(Key, usize)>,
+    /// The parents found since they were taken out. No slice finds a parent that an earlier one has found.
+    pub found: BTreeSet<Key>,
+}
+
+impl NamespaceMatching {
+    pub(super) fn new(sides: &[Labels]) -> Self {
+        Self { sides: sides.to_vec(), at: None, found: BTreeSet::new() }
+    }
+
+    /// Looks at about `max` requirements and rules more. Returns whether none are left.
+    pub fn step(&mut self, index: &RelatedIndex, max: usize) -> bool {
+        let from = self.at.take();
+        let start = from.as_ref().map_or(Bound::Unbounded, |(parent, _)| Bound::Included(parent));
+        let (mut left, mut last) = (max, None);
+        for parent in index.selecting.range::<Key, _>((start, Bound::Unbounded)) {
+            let seen = from.as_ref().filter(|(first, _)| first == parent).map_or(0, |(_, rule)| *rule);
+            let rules = index.parents.get(parent).map_or(&[][..], |registered| &registered.rules);
+            for (nth, rule) in rules.iter().enumerate().skip(seen) {
+                if left == 0 {
+                    self.at = Some((parent.clone(), nth));
+                    return false;
+                }
+                left -= 1;
+                let Some(selector) = rule.namespace_selector() else { continue };
+                let is_concerned = match last {
+                    // Many parents select the same namespaces.
+                    Some((other, is_concerned)) if other == selector => is_concerned,
+                    _ => {
+                        left = left.saturating_sub(selector.cost().saturating_mul(self.sides.len()));
+                        self.concerns(selector)
+                    }
+                };
+                last = Some((selector, is_concerned));
+                if is_concerned {
+                    self.found.insert(parent.clone());
+                    break;
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether the namespace is selected now and was not before, or the reverse.
+    fn concerns(&self, selector: &Selector) -> bool {
+        let selects = |side: &Labels| side.as_ref().is_some_and(|labels| selector.matches(labels));
+        self.sides.iter().any(selects) && !self.sides.iter().all(selects)
     }
 }

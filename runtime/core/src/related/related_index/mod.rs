@@ -13,19 +13,22 @@ use crate::cache::{ObjectChange, change_or_remove};
 use crate::object::Object;
 use crate::object::id::{Key, Resource};
 use crate::object::selector::Selector;
-use crate::related::pending::{Labels, PendingChange};
+use crate::related::pending::PendingChange;
 use crate::related::rule::{Finds, Place, RelatedRule};
-pub use matching::Matching;
+pub use matching::{Matching, NamespaceMatching};
 
 /// The rules of a controller's parents.
 ///
 /// # Guarantees
 /// An event finds exactly the parents that have a rule which finds the object as it was or as it is. It looks at the
 /// rules that name the object, and at each different selector once: at those that a label leads to at once, at the others in
-/// slices ([`Matching`]).
+/// slices ([`Matching`]). The event of a namespace looks at the rules that select namespaces, in slices, too
+/// ([`NamespaceMatching`]).
 #[derive(Debug)]
 pub struct RelatedIndex {
     parents: BTreeMap<Key, Registered>,
+    /// The parents with a rule that selects namespaces.
+    selecting: BTreeSet<Key>,
     kinds: BTreeMap<Arc<Resource>, Kind>,
     /// The number of rules for a scope.
     places: BTreeMap<StoreScope, usize>,
@@ -68,8 +71,8 @@ impl RelatedIndex {
     /// `narrow`: a rule that may find objects of one namespace alone looks nowhere else. `max_memory`: bytes that the rules
     /// of all parents may take.
     pub fn new(narrow: bool, max_memory: usize) -> Self {
-        let (parents, kinds, places) = Default::default();
-        Self { parents, kinds, places, narrow, memory: 0, max_memory }
+        let (parents, selecting, kinds, places) = Default::default();
+        Self { parents, selecting, kinds, places, narrow, memory: 0, max_memory }
     }
 
     /// Bytes that the rules of all parents take.
@@ -95,14 +98,12 @@ impl RelatedIndex {
 
     /// The parents with a rule that selects namespaces.
     pub fn selecting_parents(&self) -> Vec<Key> {
-        let selects =
-            |registered: &Registered| registered.rules.iter().any(|rule| rule.namespace_selector().is_some());
-        self.parents.iter().filter(|(_, its)| selects(its)).map(|(parent, _)| parent.clone()).collect()
+        self.selecting.iter().cloned().collect()
     }
 
     /// Whether there is a rule that selects namespaces.
     pub fn select_namespaces(&self) -> bool {
-        self.kinds.values().any(|kind| !kind.selected.is_empty())
+        !self.selecting.is_empty()
     }
 
     /// What a parent asks for from now on, in place of what it asked for before.
@@ -124,6 +125,9 @@ impl RelatedIndex {
             self.kinds.entry(Arc::clone(&rule.resource)).or_default().add(parent, &rule.finds);
             *self.places.entry(self.place(rule)).or_default() += 1;
         }
+        if rules.iter().any(|rule| rule.namespace_selector().is_some()) {
+            self.selecting.insert(parent.clone());
+        }
         self.memory += memory;
         self.parents.insert(parent.clone(), Registered { rules, memory });
         Ok(())
@@ -133,6 +137,7 @@ impl RelatedIndex {
     pub fn remove(&mut self, parent: &Key) {
         let Registered { rules, memory } = self.parents.remove(parent).unwrap_or_default();
         self.memory -= memory;
+        self.selecting.remove(parent);
         for rule in rules {
             let place = self.place(&rule);
             change_or_remove(&mut self.places, &place, |rules| {
@@ -199,16 +204,10 @@ impl RelatedIndex {
         is_needed.then(|| Matching::new(resource, &change.key, change.labels()))
     }
 
-    /// The parents that a change of a namespace concerns: those that select it now and did not before, or the reverse.
-    pub fn on_namespace<W>(&self, change: &PendingChange<W>) -> BTreeSet<Key> {
-        let selected =
-            |selector: &Selector, side: &Labels| side.as_ref().is_some_and(|labels| selector.matches(labels));
-        let all = self.kinds.values().flat_map(|kind| &kind.selected);
-        let changed = all.filter(|(selector, _)| {
-            let is_selected = |side| selected(selector, side);
-            change.sides.iter().any(is_selected) && !change.sides.iter().all(is_selected)
-        });
-        changed.flat_map(|(_, parents)| parents.all()).cloned().collect()
+    /// The matching of a changed namespace with the rules that select namespaces; `None`: it concerns no parent.
+    pub fn matching_namespaces<W>(&self, change: &PendingChange<W>) -> Option<NamespaceMatching> {
+        let is_needed = change.sides.len() > 1 && self.select_namespaces();
+        is_needed.then(|| NamespaceMatching::new(&change.sides))
     }
 }
 

@@ -108,6 +108,67 @@ fn rules_that_do_not_fit_beside_those_of_others_are_refused_and_fit_once_these_a
     assert_eq!(all.memory(), 0);
 }
 
+/// The parents that a changed namespace concerns, found in small slices.
+fn on_namespace(all: &RelatedIndex, touched: &ObjectChange) -> BTreeSet<Key> {
+    let change = PendingChange::<()>::of(touched, None).unwrap();
+    let Some(mut matching) = all.matching_namespaces(&change) else { return BTreeSet::new() };
+    let mut found = BTreeSet::new();
+    loop {
+        let is_last = matching.step(all, 2);
+        for parent in std::mem::take(&mut matching.found) {
+            assert!(found.insert(parent), "it is found a second time");
+        }
+        if is_last {
+            return found;
+        }
+    }
+}
+
+#[test]
+fn a_slice_of_a_namespaces_matching_is_bounded_whatever_the_rules_are() {
+    let (mut same, mut different) = (RelatedIndex::default(), RelatedIndex::default());
+    let rule = |team: &str| by_label(Place::Namespaces(selector(team)), "app=x");
+    for number in 0..10_000 {
+        same.set(&Key::new("n", &format!("p{number}")), vec![rule("team=x")]).unwrap();
+    }
+    let many = (0..10_000).map(|number| rule(&format!("team=x{number}"))).collect();
+    different.set(&Key::new("n", "p"), many).unwrap();
+    let team = |team: &str| Some(a("v1", "Namespace", "m").label("team", team).object());
+    let touched = ObjectChange { before: team("x"), after: team("y") };
+    let change = PendingChange::<()>::of(&touched, None).unwrap();
+    for (all, concerned) in [(same, 10_000), (different, 0)] {
+        let mut matching = all.matching_namespaces(&change).unwrap();
+        let (mut slices, mut found) = (1, 0);
+        while !matching.step(&all, 100) {
+            assert!(matching.found.len() <= 100, "{} in one slice", matching.found.len());
+            found += std::mem::take(&mut matching.found).len();
+            slices += 1;
+        }
+        assert_eq!(found + matching.found.len(), concerned);
+        assert!(slices >= 100, "{slices} slices");
+    }
+}
+
+#[test]
+fn parents_that_change_between_two_slices_hide_no_other() {
+    let mut all = RelatedIndex::default();
+    let rule = || vec![by_label(Place::Namespaces(selector("team=x")), "app=x")];
+    let keys: Vec<_> = (0..6).map(|number| Key::new("n", &format!("p{number}"))).collect();
+    for key in &keys {
+        all.set(key, rule()).unwrap();
+    }
+    let team = |team: &str| Some(a("v1", "Namespace", "m").label("team", team).object());
+    let touched = ObjectChange { before: team("y"), after: team("x") };
+    let mut matching = all.matching_namespaces(&PendingChange::<()>::of(&touched, None).unwrap()).unwrap();
+    assert!(!matching.step(&all, 4));
+    // The one that is next, and one that has been looked at.
+    let next = keys.iter().find(|key| !matching.found.contains(*key)).unwrap();
+    all.remove(next);
+    all.remove(&keys[0]);
+    while !matching.step(&all, 4) {}
+    assert_eq!(matching.found, keys.iter().filter(|key| *key != next).cloned().collect());
+}
+
 #[test]
 fn a_namespace_wakes_who_selected_it_or_selects_it_now() {
     let mut all = RelatedIndex::default();
@@ -117,10 +178,7 @@ fn a_namespace_wakes_who_selected_it_or_selects_it_now() {
     all.set(&Key::new("n", "any"), vec![rule("")]).unwrap();
     let team = |team: &str| Some(a("v1", "Namespace", "m").label("team", team).object());
     let woken = |before, after| -> Vec<String> {
-        all.on_namespace(&PendingChange::<()>::of(&ObjectChange { before, after }, None).unwrap())
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        on_namespace(&all, &ObjectChange { before, after }).iter().map(ToString::to_string).collect()
     };
     assert_eq!(woken(team("x"), team("y")), ["n/x", "n/y"]);
     assert_eq!(woken(team("x"), team("z")), ["n/x"]);
@@ -266,7 +324,15 @@ proptest! {
                 Step::Namespace(name, labels) => {
                     let event = world.event("Namespace", name, labels);
                     let Some(touched) = world.namespaces.apply(event).pop() else { continue };
-                    world.all.on_namespace(&PendingChange::<()>::of(&touched, None).unwrap())
+                    let found = on_namespace(&world.all, &touched);
+                    let is_selected = |rule: &RelatedRule, side: &Option<Arc<Object>>| {
+                        let selector = rule.namespace_selector();
+                        selector.is_some_and(|all| side.as_ref().is_some_and(|object| all.matches(&object.labels)))
+                    };
+                    let changes = |rule: &RelatedRule| is_selected(rule, &touched.before) != is_selected(rule, &touched.after);
+                    let asked = world.rules.iter().filter(|(_, rules)| rules.iter().any(changes));
+                    prop_assert_eq!(&found, &asked.map(|(key, _)| key.clone()).collect());
+                    found
                 }
             };
             for (parent, before) in before {
