@@ -2,6 +2,7 @@
 //! names, such as `suite/main.rs`, are there, too.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Where the book's pages are. Outside of it nothing can be reached from a built page.
 const BOOK: &str = "runtime/docs/src/";
@@ -69,8 +70,8 @@ pub(super) fn unknown_names(pages: &[(String, String)], files: &BTreeSet<String>
 
 /// The code in a page that is the path of a Rust file, with its lines.
 fn named_sources(text: &str) -> Vec<(usize, &str)> {
-    let is_path =
-        |code: &&str| code.contains('/') && code.ends_with(".rs") && !code.contains([' ', '*', '{', '<']);
+    let is_rust = |code: &str| Path::new(code).extension().is_some_and(|extension| extension == "rs");
+    let is_path = |code: &&str| code.contains('/') && is_rust(code) && !code.contains([' ', '*', '{', '<']);
     let mut in_code = false;
     let mut found = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
