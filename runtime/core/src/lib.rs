@@ -23,6 +23,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::borrow::Cow;
+use std::error::Error;
 
 pub mod api;
 pub mod bundle;
@@ -45,6 +46,22 @@ pub mod related;
 pub mod rollout;
 pub mod settled;
 pub mod shadow;
+
+/// An error with its causes, in one line. A cause that the words before it end with is not told again.
+pub fn error_chain(error: &dyn Error) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    let mut line = String::new();
+    for cause in causes.map(ToString::to_string) {
+        if !line.is_empty() && line.ends_with(&cause) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(&cause);
+    }
+    line
+}
 
 /// At most `max` bytes, cut between characters and marked where it was cut.
 pub fn shorten(text: &str, max: usize) -> String {
@@ -89,6 +106,25 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn causes_are_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{words}")]
+        struct Caused {
+            words: &'static str,
+            source: Option<Box<Caused>>,
+        }
+        let chain = |words: &[&'static str]| {
+            let error =
+                words.iter().rev().fold(None, |source, words| Some(Box::new(Caused { words, source })));
+            error_chain(&error.unwrap())
+        };
+        assert_eq!(chain(&["a", "b", "c"]), "a: b: c");
+        assert_eq!(chain(&["no file: gone", "gone", "why"]), "no file: gone: why");
+        assert_eq!(chain(&["same", "same"]), "same");
+        assert_eq!(chain(&["", "", "a"]), "a");
+    }
 
     #[test]
     fn a_long_text_keeps_its_end_where_it_is_cut_in_the_middle() {

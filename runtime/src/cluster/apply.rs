@@ -8,6 +8,7 @@ use metahook_core::children::Op;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::{Object, ObjectError};
 use metahook_core::reconcile::outcome::Retry;
+use metahook_core::reconcile::ports::{WriteError, WriteErrorCause};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -65,21 +66,6 @@ impl ApplyError {
         Self { verb, id: Box::new(id.clone()), why }
     }
 
-    /// The object that was to be written.
-    pub(crate) fn id(&self) -> &ObjectId {
-        &self.id
-    }
-
-    /// An object of that name exists already, whose ever it is.
-    pub(crate) fn is_there_already(&self) -> bool {
-        matches!(self.why, Why::Exists(_) | Why::Unobserved)
-    }
-
-    /// An object of that name exists already, and another owner has it.
-    pub(crate) fn is_taken(&self) -> bool {
-        matches!(self.why, Why::Exists(_))
-    }
-
     /// A right is missing.
     pub(crate) fn is_ungranted(&self) -> bool {
         matches!(self.why, Why::Ungranted(_))
@@ -117,6 +103,18 @@ impl ApplyError {
 
     pub(crate) fn is_conflict(&self) -> bool {
         self.retry() == Retry::Quiet
+    }
+}
+
+impl From<ApplyError> for WriteError {
+    fn from(error: ApplyError) -> Self {
+        let cause = match error.why {
+            Why::Exists(_) => WriteErrorCause::Taken,
+            Why::Unobserved => WriteErrorCause::Unobserved,
+            Why::Ungranted(_) => WriteErrorCause::Ungranted,
+            _ => WriteErrorCause::Other,
+        };
+        Self { id: (*error.id).clone(), cause, retry: error.retry(), source: Box::new(error) }
     }
 }
 

@@ -9,9 +9,9 @@ use metahook_core::controller_metrics;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::hook::etag::{AnswerCache, AnswerKey, KeptAnswer};
 use metahook_core::hook::log_line::{Level, LogLine};
-use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::reconcile::outcome::Retry;
+use metahook_core::reconcile::ports::{Asked, HookAnswer, PortError};
 use tracing::Instrument;
 
 use crate::controller::ControllerData;
@@ -50,23 +50,6 @@ pub(crate) struct LoadedHooks {
 enum CallableHook {
     Wasm { loaded: LoadedHook, limits: Limits },
     Webhook(Arc<Webhook>),
-}
-
-/// What a hook is asked about.
-#[derive(Clone, Copy)]
-pub(crate) enum Asked<'a> {
-    /// A parent as it is.
-    Present(&'a Object),
-    /// A parent as it was at an older revision. The tag of an answer may stand for the parent's version, which is the same: no
-    /// earlier answer counts.
-    Older(&'a Object),
-}
-
-/// A hook's answer.
-pub(crate) struct HookAnswer {
-    pub(crate) bytes: Vec<u8>,
-    /// Whether the request alone brought it about; `None` where that is not known, as of webhooks.
-    pub(crate) pure: Option<bool>,
 }
 
 /// Calls of the hooks of one controller.
@@ -116,16 +99,9 @@ impl HookError {
     }
 }
 
-impl<'a> Asked<'a> {
-    /// `present`: the parent as it is, which may be the state itself.
-    pub(crate) fn of(state: &'a Object, present: &Object) -> Self {
-        if std::ptr::eq(state, present) { Self::Present(state) } else { Self::Older(state) }
-    }
-
-    fn parent(self) -> &'a Object {
-        match self {
-            Self::Present(parent) | Self::Older(parent) => parent,
-        }
+impl From<HookError> for PortError {
+    fn from(error: HookError) -> Self {
+        Self { is_stopping: error.is_stopping(), ..Self::new(error.category(), error.retry(), error) }
     }
 }
 

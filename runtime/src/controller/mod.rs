@@ -42,7 +42,7 @@ use crate::hook::wasm::wasi::Seeds;
 use crate::hook::web::Pools;
 use crate::memory::MemoryBudget;
 use crate::queue::Queue;
-use crate::store::{Accepted, Change, Store, Stores, WriteGuard, Writer};
+use crate::store::{Change, Store, Stores, WriteGuard, Writer};
 use crate::telemetry::metrics::{Meter, Metrics};
 use brake::Brake;
 use decorator_conflicts::DecoratorCoordinator;
@@ -199,7 +199,7 @@ impl ControllerData {
     pub(crate) fn writer(&self, parent: &Key) -> Writer {
         let parents = Arc::clone(&self.parents.resource);
         let (controller, parent) = (self.object.uid.clone(), parent.clone());
-        Writer { controller, parents, parent, accepted: Accepted::default() }
+        Writer { controller, parents, parent }
     }
 
     /// The stores that are listed before the first reconcile. Without all controllers, the children of another one would

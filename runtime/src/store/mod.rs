@@ -33,7 +33,7 @@ use crate::telemetry::error_chain;
 use change_queue::ChangeQueue;
 use listeners::{ChangedKeys, Listener, ObjectChanges};
 use own_writes::OwnWrites;
-pub(crate) use own_writes::{Accepted, Change, WriteGuard, Writer};
+pub(crate) use own_writes::{Change, WriteGuard, Writer};
 
 /// All stores in use.
 pub(crate) struct Stores {

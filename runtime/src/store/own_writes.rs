@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use metahook_core::cache::{CacheEvent, ObjectChange};
 use metahook_core::object::id::{Key, Resource, Uid};
@@ -29,30 +28,7 @@ pub(crate) struct Writer {
     pub(crate) controller: Uid,
     pub(crate) parents: Arc<Resource>,
     pub(crate) parent: Key,
-    pub(crate) accepted: Accepted,
 }
-
-/// Whether the API server accepted a write of a reconcile, also one in vain. Authors are the same whatever they wrote.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Accepted(Arc<AtomicBool>);
-
-impl Accepted {
-    pub(crate) fn note(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_noted(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl PartialEq for Accepted {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Accepted {}
 
 /// A write of one of the objects, until its answer has come or will not.
 pub(crate) struct WriteGuard {
@@ -202,7 +178,7 @@ mod tests {
 
     fn writer() -> Writer {
         let (controller, parent) = (Uid::new("c"), Key::new("n", "p"));
-        Writer { controller, parents: config_maps(), parent, accepted: Accepted::default() }
+        Writer { controller, parents: config_maps(), parent }
     }
 
     fn watched(store: &Store, event: CacheEvent) {

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::io::{self, Write};
 
+pub(crate) use metahook_core::error_chain;
 use tracing_subscriber::EnvFilter;
 
 /// Format of log lines: JSON for machines, text for people.
@@ -87,44 +88,9 @@ pub(crate) fn timestamp() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// An error with its causes, in one line. A cause that the words before it end with is not told again.
-pub(crate) fn error_chain(error: &dyn Error) -> String {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
-    let mut line = String::new();
-    for cause in causes.map(ToString::to_string) {
-        if !line.is_empty() && line.ends_with(&cause) {
-            continue;
-        }
-        if !line.is_empty() {
-            line.push_str(": ");
-        }
-        line.push_str(&cause);
-    }
-    line
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn causes_are_told_once() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("{words}")]
-        struct Caused {
-            words: &'static str,
-            source: Option<Box<Caused>>,
-        }
-        let chain = |words: &[&'static str]| {
-            let error =
-                words.iter().rev().fold(None, |source, words| Some(Box::new(Caused { words, source })));
-            error_chain(&error.unwrap())
-        };
-        assert_eq!(chain(&["a", "b", "c"]), "a: b: c");
-        assert_eq!(chain(&["no file: gone", "gone", "why"]), "no file: gone: why");
-        assert_eq!(chain(&["same", "same"]), "same");
-        assert_eq!(chain(&["", "", "a"]), "a");
-    }
 
     #[test]
     fn a_line_of_text_stays_one_and_commands_no_terminal() {

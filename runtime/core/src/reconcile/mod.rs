@@ -2,13 +2,16 @@
 
 pub mod api_warnings;
 pub mod config;
+pub mod error;
 pub mod failures;
 pub mod input;
 pub mod kinds;
 pub mod memory;
 pub mod outcome;
 pub mod plan;
+pub mod ports;
 pub mod rollout;
+pub mod sequence;
 pub mod shown;
 pub mod trigger;
 

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: a broken model ends it")]
 
 mod model;
-mod rolling;
 mod server;
+mod world;
 
 use metahook_core::api::common::UpdateMethod;
 use metahook_core::settled::Purity;

@@ -1,38 +1,36 @@
-//! The server in small: stores fed by the model's watches, a queue, and passes made of the core's decisions.
+//! The server in small: stores fed by the model's watches, a queue, and reconciles by the core's sequence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use metahook_core::api::common::UpdateMethod;
-use metahook_core::api::hook::{HookName, HookVersion, PerHook};
+use metahook_core::api::hook::{HookVersion, PerHook};
+use metahook_core::api::policy::BrakeLimits;
 use metahook_core::api::selection::{Selection, SelectionRule};
 use metahook_core::cache::trigger::{self, Selected};
 use metahook_core::cache::{Cache, CacheEvent, ObjectChange};
 use metahook_core::children::Op;
-use metahook_core::children::claims::{Claim, owner_reference, renew};
+use metahook_core::children::deletion_brake::DeletionBrake;
 use metahook_core::children::desired::ChildKind;
-use metahook_core::children::plan::{DryRunResult, DryRunVerdict, judge, learn};
-use metahook_core::children::write_history::{PastWrites, WriteHistory};
+use metahook_core::children::write_history::WriteHistory;
 use metahook_core::hash::Fingerprint;
+use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::selector::{Selector, UID_LABEL};
-use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
-use metahook_core::reconcile::input::{InputParts, ReconcileInput};
-use metahook_core::reconcile::outcome::{StatusTiming, WrittenSoFar};
-use metahook_core::reconcile::plan::Answers;
+use metahook_core::reconcile::outcome::Changed;
+use metahook_core::reconcile::sequence::{Start, reconcile};
 use metahook_core::reconcile::shown::ObservedBounds;
-use metahook_core::reconcile::{Phase, phase};
 use metahook_core::related;
 use metahook_core::related::related_index::RelatedIndex;
 use metahook_core::related::rule::{Finds, Place};
 use metahook_core::rollout::revisions::FieldPath;
 use metahook_core::rollout::{RollingConfig, RollingKind};
-use metahook_core::settled::{CacheRevision, HookNeed, Purity, SettledParents, SettledState};
+use metahook_core::settled::{Purity, SettledParents};
 use serde_json::{Value, json};
 
-use crate::model::{Conflict, Model, object, resource};
+use crate::model::{Conflict, Model, resource};
+use crate::world::{ModelWorld, at_once};
 
 /// What happens in the cluster or in the server.
 #[derive(Debug, Clone, Copy)]
@@ -108,20 +106,21 @@ pub(crate) struct Server {
     pub(crate) calls: u64,
     /// What the hook's random numbers are made of.
     pub(crate) seed: u8,
-    saving: Saving,
+    pub(crate) saving: Saving,
     pub(crate) config: ControllerConfig,
-    parent_kind: Arc<Resource>,
+    pub(crate) parent_kind: Arc<Resource>,
     child_kind: Arc<Resource>,
     pub(crate) setting_kind: Arc<Resource>,
     pub(crate) revision_kind: Arc<Resource>,
-    parents: Cache,
-    children: Cache,
+    pub(crate) parents: Cache,
+    pub(crate) children: Cache,
     pub(crate) settings: Cache,
     pub(crate) revisions: Cache,
     pub(crate) interests: RelatedIndex,
     queue: BTreeSet<Key>,
-    module: u8,
-    write_histories: BTreeMap<Key, WriteHistory>,
+    pub(crate) module: u8,
+    pub(crate) write_histories: BTreeMap<Key, Arc<WriteHistory>>,
+    pub(crate) brake: DeletionBrake,
 }
 
 /// No case takes more reconciles to settle.
@@ -164,7 +163,7 @@ impl Server {
                 hooks: PerHook {
                     sync: HookConfig::wasm(HookVersion::V1, None),
                     finalize: None,
-                    customize: None,
+                    customize: Some(HookConfig::wasm(HookVersion::V1, None)),
                 },
                 max_children: 100,
                 observed: ObservedBounds::default(),
@@ -184,6 +183,7 @@ impl Server {
             queue: BTreeSet::new(),
             module: 0,
             write_histories: BTreeMap::new(),
+            brake: DeletionBrake::new(BrakeLimits::default(), None, 0),
         }
     }
 
@@ -294,6 +294,14 @@ impl Server {
         ]
     }
 
+    fn forget_revisions(&mut self, parent: u8) {
+        let Some(parent) = self.cluster.get(&self.parent(parent)) else { return };
+        for revision in self.revisions.candidates(&parent.uid, "n", None) {
+            let id = ObjectId { resource: Arc::clone(&self.revision_kind), key: revision.key.clone() };
+            drop(self.cluster.delete(&id, None));
+        }
+    }
+
     fn resync(&mut self) {
         self.queue.extend(self.parents.all().map(|parent| parent.key.clone()));
     }
@@ -346,137 +354,28 @@ impl Server {
         }
     }
 
-    /// The pass of `controller::composite`, with the model in the place of the API server.
+    /// A reconcile of one parent, with the model in the place of the API server.
     fn pass(&mut self, key: &Key) {
         let Some(parent) = self.parents.get(key).cloned() else {
             self.interests.remove(key);
             return self.settled.forget(key);
         };
-        assert_eq!(phase(&parent, &self.config.selection), Phase::Ask(HookName::Sync));
-        let hook = Fingerprint::of(&[self.module]);
-        let (related, rollout) = self.relate(&parent);
-        let candidates =
-            |_: &Arc<Resource>, selector: Option<&_>| self.children.candidates(&parent.uid, "n", selector);
-        let parts =
-            InputParts { hook: HookName::Sync, hooks: hook, related, rollout, older_decorators: None };
-        let revision = CacheRevision::of(&parent, hook, None, self.children.changes_for(&parent.uid));
-        let input = ReconcileInput::of(&self.config, &parent, parts, candidates).unwrap();
-        let print = match self.saving {
-            Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
-            Saving::Nothing | Saving::Settling | Saving::Checking => input.fingerprint(),
-        };
-        let expected = match self.settled.hook_need(key, print) {
-            HookNeed::Nothing if self.saving != Saving::Nothing => return,
-            HookNeed::Nothing | HookNeed::Call => None,
-            HookNeed::Check(expected) => Some(expected),
-        };
-        match self.decide_and_act(&input, expected) {
-            Ok((false, answer)) => self.settled.settle(key, SettledState { seen: print, answer, revision }),
-            Ok((true, _)) => {
-                self.settled.unsettle(key);
-                self.queue.insert(key.clone());
-            }
-            Err(Conflict) => {
+        if self.saving == Saving::Nothing {
+            self.settled.unsettle(key);
+        }
+        let report = at_once(reconcile(&ModelWorld::new(self), parent, Start::default()));
+        match report.result {
+            Ok(Changed::Nothing) => {}
+            Ok(_) => drop(self.queue.insert(key.clone())),
+            Err(_) => {
                 self.settled.fail(key, "Conflict");
                 self.queue.insert(key.clone());
             }
         }
     }
 
-    fn decide_and_act(
-        &mut self,
-        input: &ReconcileInput,
-        expected: Option<Fingerprint>,
-    ) -> Result<(bool, Fingerprint), Conflict> {
-        let (children, mut wrote) = self.claim(input)?;
-        let answer = self.call(&input.request(&self.config, input.state(), &children).unwrap());
-        let older = self.call_about_older(input, &children);
-        let print = Fingerprint::of(&[&answer[..], &older.concat()].concat());
-        self.settled.called(input.hooks, true);
-        if expected.is_some_and(|expected| expected != print) {
-            self.settled.differed(input.hooks);
-        }
-        let mut history = self.write_histories.remove(&input.parent.key).unwrap_or_default();
-        let older: Vec<_> = older.iter().map(|answer| Ok(answer.as_slice())).collect();
-        let answers = Answers { latest: &answer, older: &older };
-        let past = PastWrites { history: &history, now: Duration::ZERO };
-        let plan = self.config.plan(input, &children, answers, past).unwrap();
-        for op in &plan.revisions {
-            if let Err(conflict) = self.write(op, &input.parent.key) {
-                self.write_histories.insert(input.parent.key.clone(), history);
-                return Err(conflict);
-            }
-            wrote = true;
-        }
-        let (mut result, mut wrote_children) = (Ok(()), false);
-        for op in plan.children.ops {
-            let Some(op) = judged(op, &children) else { continue };
-            match self.write(&op, &input.parent.key) {
-                Ok(answer) => {
-                    wrote_children = true;
-                    let desired =
-                        plan.desired.get(&op.id().resource).and_then(|group| group.get(&op.id().key));
-                    if let (Some(answer), Some(desired)) = (answer, desired) {
-                        learn(&mut history, self.config.owner(&input.parent), op.id(), desired, &answer);
-                    }
-                }
-                Err(conflict) => result = Err(conflict),
-            }
-        }
-        self.write_histories.insert(input.parent.key.clone(), history);
-        wrote |= wrote_children;
-        let due = self.settled.take_status_due(&input.parent.key);
-        let so_far = WrittenSoFar { wrote_children, failed: result.is_err(), due };
-        if metahook_core::reconcile::outcome::status_timing(&input.parent, so_far)
-            == StatusTiming::NextReconcile
-        {
-            self.settled.put_off_status(&input.parent.key);
-            return Ok((true, print));
-        }
-        let now = self.parents.get(&input.parent.key).filter(|now| now.uid == input.parent.uid).cloned();
-        if let Some(body) = now.and_then(|now| {
-            metahook_core::decorator::status(&now, plan.decoration.status.unwrap_or_default())
-        }) {
-            let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: input.parent.key.clone() };
-            self.write(&Op::Status { id, body }, &input.parent.key)?;
-            wrote = true;
-        }
-        result.map(|()| (wrote, print))
-    }
-
-    fn claim(&mut self, input: &ReconcileInput) -> Result<(ChildMap, bool), Conflict> {
-        let (mut children, mut wrote) = (self.config.no_children(), false);
-        for claimed in &input.claims {
-            let id = ObjectId { resource: Arc::clone(&claimed.resource), key: claimed.object.key.clone() };
-            let mut body = claimed.object.value().unwrap();
-            body["metadata"]["ownerReferences"] = match claimed.claim {
-                Claim::Adopt => json!([owner_reference(&input.parent)]),
-                Claim::Release => json!([]),
-                Claim::Renew => {
-                    renew(&mut body, &input.parent);
-                    body["metadata"]["ownerReferences"].take()
-                }
-                Claim::Keep | Claim::Leave => {
-                    children.insert(&claimed.resource, Arc::clone(&claimed.object));
-                    continue;
-                }
-            };
-            if claimed.claim == Claim::Renew {
-                children.insert(&claimed.resource, Arc::clone(&claimed.object));
-            }
-            if claimed.claim == Claim::Adopt {
-                // The parent in the store may be gone.
-                let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: input.parent.key.clone() };
-                self.cluster.get(&id).filter(|now| now.uid == input.parent.uid).ok_or(Conflict)?;
-                children.insert(&claimed.resource, Arc::clone(&claimed.object));
-            }
-            self.write(&Op::Replace { id, body }, &input.parent.key)?;
-            wrote = true;
-        }
-        Ok((children, wrote))
-    }
-
-    fn write(&mut self, op: &Op, parent: &Key) -> Result<Option<Arc<Object>>, Conflict> {
+    /// Carries out an operation for a parent; gives back the object.
+    pub(crate) fn write(&mut self, op: &Op, parent: &Key) -> Result<Option<Arc<Object>>, Conflict> {
         let resource = &op.id().resource;
         let of = match () {
             () if *resource == self.parent_kind => Told::Parents,
@@ -521,19 +420,5 @@ impl Server {
         json!({"children": children, "status": {"texts": texts, "settings": settings, "seed": self.seed}})
             .to_string()
             .into_bytes()
-    }
-}
-
-/// What is left of an operation after its dry run. The model keeps what it is given: what a dry run shows is what is
-/// written.
-fn judged(op: Op, children: &ChildMap) -> Option<Op> {
-    let Op::Probe { write, otherwise } = op else { return Some(op) };
-    let id = write.id();
-    let Op::Replace { body, .. } = write.as_ref() else { unreachable!("dynamic apply") };
-    let now = children.get(&id.resource, &id.key).unwrap();
-    let probed = DryRunResult::Becomes(Box::new(object(body)));
-    match judge((*write.clone(), *otherwise), now, &probed, &WriteHistory::default()).unwrap() {
-        DryRunVerdict::Do(op) => Some(op),
-        DryRunVerdict::AsItIs | DryRunVerdict::Unknown => None,
     }
 }

@@ -6,12 +6,14 @@ use std::sync::Mutex;
 use metahook_core::children::Op;
 use metahook_core::children::plan::{first_change, first_difference};
 use metahook_core::decorator::status;
+use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::pacing::self_triggered::Pace;
 use metahook_core::reconcile::outcome::{Changed, Failure, Streaks};
+use metahook_core::reconcile::plan::ReconcilePlan;
 use metahook_core::shorten;
 
-use crate::controller::reconcile::{HookHints, Reconcile, Reconciler};
+use crate::controller::reconcile::Reconciler;
 use crate::sync::lock;
 
 /// Bytes of a path that are remembered.
@@ -56,7 +58,7 @@ impl ChangingPlaces {
 
 /// Whether a reconcile that writes something is followed by none at all for a while. Those that only share a rate are no sign of
 /// a fault: a parent may well have a hundred children that become ready one after the other.
-pub(super) fn is_held_back(streaks: Streaks) -> bool {
+fn is_held_back(streaks: Streaks) -> bool {
     matches!(streaks.next, Pace::At(_))
 }
 
@@ -67,33 +69,36 @@ impl Reconciler {
         parent: &Key,
         result: &Result<Changed, Failure>,
         streaks: Streaks,
-        hook: &HookHints,
+        (reads_clock, changing): (bool, Option<String>),
     ) -> Option<String> {
         let places = &self.parents.changing;
         if *result != Ok(Changed::Something) || !is_held_back(streaks) {
             places.forget(parent);
             return None;
         }
-        let message = if hook.reads_clock { RATIONED } else { THROTTLED };
-        Some(match places.note(parent, hook.changing.clone()) {
+        let message = if reads_clock { RATIONED } else { THROTTLED };
+        Some(match places.note(parent, changing) {
             Some(place) => format!("{message}. What changes each time is {place}"),
             None => message.to_owned(),
         })
     }
 
-    /// The first child and field that a plan changes, or the field of the status.
-    pub(super) fn changing(&self, reconcile: &Reconcile) -> Option<String> {
+    /// The first child and field that a plan changes, or the field of the status; `None` for a parent that is not held back.
+    pub(super) fn changing(&self, parent: &Object, plan: &ReconcilePlan, streaks: Streaks) -> Option<String> {
+        if !is_held_back(streaks) {
+            return None;
+        }
         let of_child = |op: &Op| {
             let op = if let Op::Probe { write, .. } = op { write } else { op };
             let (Op::Replace { id, body } | Op::Apply { id, body, .. }) = op else { return None };
             let observed = self.data.observed_child(id)?.value().ok()?;
             Some(format!("{id}: {}", shorten(&first_change(&observed, body)?, MAX_PATH)))
         };
-        let mut compared = reconcile.plan.children.ops.iter().take(MAX_COMPARED);
+        let mut compared = plan.children.ops.iter().take(MAX_COMPARED);
         compared.find_map(of_child).or_else(|| {
-            let wanted = reconcile.plan.decoration.status.as_ref()?;
-            let body = status(&reconcile.parent, wanted.clone())?;
-            let observed = reconcile.parent.value().ok()?;
+            let wanted = plan.decoration.status.as_ref()?;
+            let body = status(parent, wanted.clone())?;
+            let observed = parent.value().ok()?;
             let place = first_difference(observed.get("status")?, body.get("status")?)?;
             Some(format!("status.{}", shorten(&place, MAX_PATH)))
         })
@@ -115,8 +120,7 @@ mod tests {
 
     fn warning(reconciler: &Reconciler, next: Pace, result: Changed, place: &str) -> Option<String> {
         let changing = (!place.is_empty()).then(|| place.to_owned());
-        let hook = HookHints { resync_after: None, reads_clock: false, changing };
-        reconciler.held_back(&Key::new("n", "p"), &Ok(result), paced(next), &hook)
+        reconciler.held_back(&Key::new("n", "p"), &Ok(result), paced(next), (false, changing))
     }
 
     #[tokio::test]

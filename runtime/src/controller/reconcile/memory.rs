@@ -7,6 +7,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use metahook_core::pacing::memory::{UsualNeed, next_reservation};
+use metahook_core::reconcile::outcome::Streaks;
+use metahook_core::reconcile::sequence::Start;
 
 use crate::controller::ControllerData;
 use crate::memory::{MemoryBudget, MemoryTooLarge, Reservation};
@@ -63,6 +65,11 @@ impl ReconcileMemory {
 }
 
 impl Attempts {
+    /// The start of the next attempt.
+    pub(super) fn start(&self, streaks: Streaks) -> Start {
+        Start { streaks, wrote: self.wrote }
+    }
+
     /// The text of an Event about a long wait.
     pub(super) fn warning(&self) -> Option<String> {
         // Without the time, which would make another Event of each.

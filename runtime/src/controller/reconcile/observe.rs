@@ -10,9 +10,12 @@ use super::{ReconcileError, Reconciler};
 use crate::controller::observer::{End, Observed, Reconciled};
 use crate::telemetry::error_chain;
 
+/// When a reconcile began, and with what.
+pub(super) type Began = (Instant, Beginning);
+
 impl Reconciler {
     /// When the reconcile began, and with what; `None`: nobody observes.
-    pub(super) fn begins(&self, parent: &Object) -> Option<(Instant, Beginning)> {
+    pub(super) fn begins(&self, parent: &Object) -> Option<Began> {
         self.data.observer.is_observed().then(|| {
             let hooks = self.hooks.hooks.now().ok().map(|hooks| hooks.identity);
             (Instant::now(), Beginning::of(parent, hooks))
@@ -22,7 +25,7 @@ impl Reconciler {
     pub(super) fn observe(
         &self,
         parent: &Object,
-        began: Option<(Instant, Beginning)>,
+        began: Option<Began>,
         result: &Result<Changed, ReconcileError>,
         streaks: Streaks,
     ) {

@@ -21,7 +21,7 @@ use metahook_core::settled::{CacheRevision, SettledParents};
 
 use crate::controller::ControllerData;
 use crate::controller::decorator_conflicts::Decorator;
-use crate::controller::hooks::{Hooks, LoadedHooks};
+use crate::controller::hooks::Hooks;
 use crate::controller::reconcile::held_back::ChangingPlaces;
 use crate::sync::lock;
 
@@ -166,7 +166,7 @@ impl Parents {
         };
         let controllers = self.data.controllers.changes();
         let revisions: Vec<_> =
-            parents.iter().map(|parent| self.cache_revision(parent, &hooks, controllers)).collect();
+            parents.iter().map(|parent| self.cache_revision(parent, hooks.identity, controllers)).collect();
         let mut settled = self.settled();
         let needs_reconcile = |(parent, revision): &(&Arc<Object>, CacheRevision)| {
             let is_settled = settled.is_settled(&parent.key, *revision);
@@ -186,13 +186,13 @@ impl Parents {
     pub(crate) fn cache_revision(
         &self,
         parent: &Object,
-        hooks: &LoadedHooks,
+        hooks: Fingerprint,
         controllers: [u64; 2],
     ) -> CacheRevision {
         let children =
             self.data.children.iter().flat_map(|store| store.view(|cache| cache.changes_for(&parent.uid)));
         let older_decorators = self.older_decorators(parent);
-        CacheRevision::of(parent, hooks.identity, older_decorators, children.chain(controllers))
+        CacheRevision::of(parent, hooks, older_decorators, children.chain(controllers))
     }
 
     /// The decorations of the parent that older decorators want; `None` for a CompositeController.
@@ -265,10 +265,10 @@ impl Parents {
         self.data.brake.with(|brake, now| brake.forget(&id, now));
     }
 
-    /// Notes for the deletion brake that a reconcile succeeded; `settled`: it had no change of a child to write.
-    pub(crate) fn reconciled(&self, parent: &Object, version: Fingerprint, settled: bool) {
+    /// Notes for the deletion brake that a parent is settled.
+    pub(crate) fn is_settled_with(&self, parent: &Object, version: Fingerprint) {
         let id = self.data.parent_id(parent);
-        self.data.brake.with(|brake, now| brake.reconciled(&id, version, settled, now));
+        self.data.brake.with(|brake, now| brake.reconciled(&id, version, true, now));
     }
 }
 
@@ -308,14 +308,15 @@ impl WriteHistories {
         lock(&self.0).histories.get(parent).cloned().unwrap_or_default()
     }
 
-    pub(crate) fn change(&self, parent: &Key, change: impl FnOnce(&mut WriteHistory)) {
+    pub(crate) fn change<T>(&self, parent: &Key, change: impl FnOnce(&mut WriteHistory) -> T) -> T {
         let mut state = lock(&self.0);
         let history = Arc::make_mut(state.histories.or_default(parent));
-        change(history);
+        let changed = change(history);
         if history.is_empty() {
             state.histories.remove(parent);
             state.flapping.remove(parent);
         }
+        changed
     }
 
     /// Drift of a child was corrected at `now`.

@@ -1,18 +1,26 @@
 //! What a reconcile records for people: Events about answers of hooks and about waits, and its line in the log.
 
+use std::sync::Arc;
+
+use metahook_core::api::hook::HookName;
 use metahook_core::api::reason::EventReason;
 use metahook_core::api::selection::waits_for_finalize;
+use metahook_core::children::write_history::Drift;
+use metahook_core::children::{flapping, managed_fields};
 use metahook_core::controller_metrics::ReconcileResult;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
+use metahook_core::reconcile::error::MAX_MESSAGE_LENGTH;
 use metahook_core::reconcile::input::ReconcileInput;
 use metahook_core::reconcile::outcome::{Changed, Failure, Retry, Streaks};
 use metahook_core::reconcile::plan::HookFeedback;
+use metahook_core::reconcile::ports::Customized;
 use metahook_core::rollout::revisions::MAX_REVISIONS;
 use metahook_core::shorten_middle;
+use serde_json::Value;
 
-use crate::controller::reconcile::{MAX_MESSAGE_LENGTH, Reconciler};
-use crate::controller::related::Customized;
+use crate::controller::reconcile::Reconciler;
+use crate::store::Store;
 
 /// Events about revisions of one parent that do not count.
 const MAX_LEFT_OUT_EVENTS: usize = 3;
@@ -64,17 +72,47 @@ impl Reconciler {
         self.parents.record_new(parent, EventReason::FinalizerWaits, waits);
     }
 
-    /// Records what a call tells of the hook; `differs`: it gave another answer to the same request before.
-    pub(super) fn check_purity(&self, input: &ReconcileInput, pure: bool, differs: bool) {
-        let mut settled = self.parents.settled();
-        settled.called(input.hooks, pure);
-        if differs && settled.differed(input.hooks) {
-            drop(settled);
-            let message = format!(
-                "The {} hook gave two answers to one request about {}: nothing is skipped any more until its module or a mount changes",
-                input.hook, input.parent.key
-            );
-            self.data.recorder.record(&self.data.object, EventReason::ImpureHook, &message);
+    /// Records that a hook gave two answers to one request about a parent.
+    pub(super) fn record_two_answers(&self, parent: &Object, hook: HookName) {
+        let message = format!(
+            "The {hook} hook gave two answers to one request about {}: nothing is skipped any more until its module or a mount changes",
+            parent.key
+        );
+        self.data.recorder.record(&self.data.object, EventReason::ImpureHook, &message);
+    }
+
+    /// Warns of another controller that makes children of the same kind for the same parent.
+    pub(super) fn record_overlaps(&self, input: &ReconcileInput) {
+        let parent = &input.parent;
+        let overlap = |store: &Arc<Store>| {
+            let all = store.candidates(&parent.uid, &parent.key.namespace, input.selector.as_ref());
+            let controlled = |child: &&Arc<Object>| child.controller.as_ref() == Some(&parent.uid);
+            let (child, other) = all
+                .iter()
+                .filter(controlled)
+                .find_map(|child| Some((child, self.data.other_controller(child)?)))?;
+            Some(format!(
+                "{} {} of this parent was made by the controller {other}, and {} makes such children too: each leaves the other's alone, so see that they choose other names",
+                child.gvk.kind, child.key, self.data.config.name
+            ))
+        };
+        let overlaps = self.data.children.iter().filter_map(overlap);
+        self.parents.record_new(parent, EventReason::ControllersOverlap, overlaps);
+    }
+
+    /// Records values that another client keeps changing back.
+    pub(super) async fn record_flapping(&self, parent: &Object, flapping: &[Drift]) {
+        for flapping in flapping {
+            let is_new =
+                self.parents.histories.change(&parent.key, |history| history.mark_reported(flapping));
+            if !is_new {
+                continue;
+            }
+            let live = self.writer.api.live(&flapping.id).await.unwrap_or_default();
+            let fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
+            let message =
+                flapping::message(flapping, fields, &[managed_fields::DYNAMIC_MANAGER, &self.manager]);
+            self.data.recorder.record(parent, EventReason::ValueFlapping, &message);
         }
     }
 

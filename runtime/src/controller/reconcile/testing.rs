@@ -24,6 +24,8 @@ use metahook_core::pacing::self_triggered::SelfTriggerLimits;
 use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
 use metahook_core::reconcile::outcome::{Outcome, Retry, Streaks};
 use metahook_core::reconcile::plan::ReconcilePlan;
+use metahook_core::reconcile::ports::WriteAnswer;
+use metahook_core::reconcile::sequence::{Planned, Start, carry_out};
 use metahook_core::reconcile::shown::ObservedBounds;
 use metahook_core::settled::{CacheRevision, SettledState};
 use serde_json::{Value, json};
@@ -39,8 +41,8 @@ use crate::controller::brake::Brake;
 use crate::controller::hook::Hook;
 use crate::controller::hooks::{HookCaller, Hooks};
 use crate::controller::observer::Observer;
-use crate::controller::reconcile::write::Written;
-use crate::controller::reconcile::{Reconcile, Reconciler};
+use crate::controller::reconcile::Reconciler;
+use crate::controller::reconcile::world::Attempt;
 use crate::controller::related::RelatedObjects;
 use crate::controller::runner::parent_queue::ParentQueue;
 use crate::controller::turns::Turns;
@@ -50,7 +52,7 @@ use crate::hook::wasm::run::RuntimeSettings;
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
 use crate::hook::web::{Pools, RedirectPolicy};
-use crate::memory::MemoryBudget;
+use crate::memory::{MemoryBudget, Reservation};
 use crate::queue::Throttle;
 use crate::store::{Store, Stores};
 use crate::telemetry::metrics::Metrics;
@@ -228,15 +230,19 @@ impl Scenario {
     }
 
     pub(super) async fn write(&self, op: &Op) -> String {
-        let result =
-            self.reconciler.children.writer.write(op, &self.data().writer(&Key::new("n", "x"))).await;
+        let result = self.reconciler.writer.write(op, &self.data().writer(&Key::new("n", "x"))).await;
         let result = match result {
-            Ok(Written { changed: false, .. }) => "no-op".to_owned(),
-            Ok(Written { object: Some(_), .. }) => "wrote".to_owned(),
-            Ok(Written { object: None, .. }) => "gone".to_owned(),
+            Ok(WriteAnswer { changed: false, .. }) => "no-op".to_owned(),
+            Ok(WriteAnswer { object: Some(_), .. }) => "wrote".to_owned(),
+            Ok(WriteAnswer { object: None, .. }) => "gone".to_owned(),
             Err(error) => retry(error.retry()),
         };
         format!("{result}, {}", self.stored(&op.id().resource))
+    }
+
+    /// The world of one attempt to reconcile the parent.
+    pub(super) fn world<'a>(&'a self, memory: &'a Reservation) -> Attempt<'a> {
+        Attempt::new(&self.reconciler, memory, &Key::new("n", "x"), Streaks::default())
     }
 
     /// Carries out a plan: the queue's outcome, and the requests.
@@ -247,16 +253,13 @@ impl Scenario {
         let (seen, answer) = (Fingerprint::of(b"input"), Fingerprint::of(b"answer"));
         let revision = CacheRevision::of(&parent, seen, None, []);
         let state = SettledState { seen, answer, revision };
-        let writer = self.data().writer(&parent.key);
-        let accepted = writer.accepted.clone();
-        let streaks = Streaks::default();
-        let (pure, wrote, version) = (Some(true), false, seen);
-        let reconcile =
-            Reconcile { parent, plan, writer, streaks, state, pure, wrote, unrenewed: None, version };
-        let written = self.reconciler.apply(&reconcile).await;
-        let result = written.map(|written| self.reconciler.changed(&reconcile, written));
-        let outcome =
-            Outcome::of(&result.map_err(|error| error.failure()), None, streaks, accepted.is_noted());
+        let memory = Reservation::default();
+        let world = self.world(&memory);
+        let planned = Planned { parent, plan, state, pure: Some(true), unrenewed: None, version: seen };
+        let start = Start::default();
+        let report = carry_out(&world, planned, start).await;
+        let result = report.result.map_err(|error| error.failure());
+        let outcome = Outcome::of(&result, None, start.streaks, report.accepted);
         format!("{outcome:?}: {}", self.requests())
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use metahook_core::api::selection::FinalizerChange;
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::claims::{Claim, ClaimedObject};
 use metahook_core::children::deletion_brake::Census;
@@ -13,10 +14,12 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Uid};
 use metahook_core::reconcile::config::KindConfig;
 use metahook_core::reconcile::plan::ReconcilePlan;
+use metahook_core::reconcile::sequence::claim;
 
 use crate::controller::reconcile::testing::{
     ANSWERS, COMPOSITE, OWNED, Scenario, body, children, id, object, owned_body, parents, resource, retry,
 };
+use crate::memory::Reservation;
 
 /// The result of an operation on an object that the store has, for each of the answers.
 async fn results(op: &Op) -> Vec<String> {
@@ -89,8 +92,8 @@ async fn a_finalizer_is_one_patch_of_the_object_as_it_was_seen() {
     let mut results = Vec::new();
     for answer in ANSWERS {
         let scenario = Scenario::new(answer);
-        let writer = &scenario.reconciler.children.writer;
-        let added = writer.add_finalizer(&parent, &scenario.data().writer(&parent.key)).await;
+        let (writer, by) = (&scenario.reconciler.writer, scenario.data().writer(&parent.key));
+        let added = writer.change_finalizers(&parent, &by, FinalizerChange::Add("example.com/f")).await;
         let result = match added {
             Ok(Some(now)) => format!("version {}", now.version.as_str()),
             Ok(None) => "gone".to_owned(),
@@ -118,12 +121,7 @@ async fn an_orphan_is_adopted_once_its_parent_was_read() {
         let scenario = Scenario::new(answer);
         let orphan = Arc::new(object(&children()));
         let claims = [ClaimedObject { resource: children(), object: orphan, claim: Claim::Adopt }];
-        let claimed = scenario
-            .reconciler
-            .children
-            .writer
-            .claim(&parent, &claims, &scenario.data().writer(&parent.key))
-            .await;
+        let claimed = claim(&scenario.world(&Reservation::default()), &parent, &claims).await;
         results.push(match claimed {
             Ok(claimed) => {
                 let child = claimed.children.get(&children(), &Key::new("n", "x")).unwrap();
@@ -146,8 +144,7 @@ async fn a_child_that_no_longer_matches_is_released() {
         let scenario = Scenario::new(answer);
         let child = Arc::new(Object::parse(&owned_body("1").to_string(), None).unwrap());
         let claims = [ClaimedObject { resource: children(), object: child, claim: Claim::Release }];
-        let writer = scenario.data().writer(&parent.key);
-        let claimed = scenario.reconciler.children.writer.claim(&parent, &claims, &writer).await;
+        let claimed = claim(&scenario.world(&Reservation::default()), &parent, &claims).await;
         let result =
             claimed.map_or_else(|error| retry(error.retry()), |claimed| format!("wrote {}", claimed.wrote));
         results.push(format!("{result}: {}", scenario.requests()));
@@ -172,8 +169,7 @@ async fn a_reference_to_another_version_of_the_parent_is_renewed() {
         let scenario = Scenario::new(answer);
         let child = Arc::new(Object::parse(&owned_body("1").to_string(), None).unwrap());
         let claims = [ClaimedObject { resource: children(), object: child, claim: Claim::Renew }];
-        let writer = scenario.data().writer(&parent.key);
-        let claimed = scenario.reconciler.children.writer.claim(&parent, &claims, &writer).await;
+        let claimed = claim(&scenario.world(&Reservation::default()), &parent, &claims).await;
         results.push(match claimed {
             Err(error) => format!("ends: {}", retry(error.retry())),
             Ok(claimed) => {

@@ -20,6 +20,7 @@ use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId};
 use metahook_core::reconcile::config::HookConfig;
 use metahook_core::reconcile::input;
 use metahook_core::reconcile::outcome::Retry;
+use metahook_core::reconcile::ports::{Asked, Asking, Customized, FoundObjects, PortError};
 use metahook_core::related::related_index::{RelatedIndex, RuleMemoryError, StoreScopes};
 use metahook_core::related::rule::RuleError;
 use metahook_core::related::{
@@ -29,7 +30,7 @@ use metahook_core::related::{
 use crate::cluster::discovery::{Discovery, DiscoveryError};
 use crate::controller::Cluster;
 use crate::controller::ControllerData;
-use crate::controller::hooks::{Asked, HookCaller, HookError, LoadedHooks};
+use crate::controller::hooks::{HookCaller, HookError, LoadedHooks};
 use crate::controller::related::scopes::{Followed, filled};
 use crate::controller::related::select::{Placed, Work};
 use crate::controller::turns::Turns;
@@ -71,26 +72,6 @@ struct State {
 pub(crate) enum Wait {
     Served(Gvr),
     Listed(Gvr),
-}
-
-/// An answer of the customize hook about one parent, of this reconcile or an earlier one.
-pub(crate) struct Customized {
-    pub(crate) answer: Answer,
-    /// Whether the answer depends on the request alone; `None`: unknown.
-    pub(crate) pure: Option<bool>,
-}
-
-/// The related objects of each state of a parent, and the answers of the customize hook about each.
-pub(crate) struct FoundObjects {
-    pub(crate) related: Vec<Related>,
-    pub(crate) customized: Vec<Customized>,
-}
-
-/// Whether a cached answer of the customize hook is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asking {
-    Cached,
-    Anew,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -148,6 +129,15 @@ impl RelatedError {
             | Self::Work { .. }
             | Self::Watches { .. }
             | Self::NotListed { .. } => Retry::Loud,
+        }
+    }
+}
+
+impl From<RelatedError> for PortError {
+    fn from(error: RelatedError) -> Self {
+        match error {
+            RelatedError::Hook(error) => error.into(),
+            error => Self::new(error.category(), error.retry(), error),
         }
     }
 }

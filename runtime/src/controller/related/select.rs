@@ -8,11 +8,12 @@ use std::sync::Arc;
 use metahook_core::object::Object;
 use metahook_core::object::selector::Selector;
 use metahook_core::reconcile::config::HookConfig;
+use metahook_core::reconcile::ports::Customized;
 use metahook_core::related::Related;
 use metahook_core::related::rule::{Asker, Finds, RelatedRule};
 use metahook_core::related::selection::Selection;
 
-use crate::controller::related::{Customized, RelatedError, RelatedObjects, Wait};
+use crate::controller::related::{RelatedError, RelatedObjects, Wait};
 use crate::controller::turns::{Turn, Turns};
 use crate::store::Store;
 

@@ -1,55 +1,48 @@
 //! Errors of a reconcile: what failed, and how it is tried again.
 
 use std::error::Error;
+use std::time::Duration;
 
-use metahook_core::api::hook::HookName;
-use metahook_core::children::Problem;
-use metahook_core::children::desired::DesiredError;
-use metahook_core::object::id::{Key, ObjectId};
-use metahook_core::object::selector::ChildSelectorError;
-use metahook_core::reconcile::failures::{self, WriteFailure};
-use metahook_core::reconcile::outcome::{Failure, MAX_EVENT_MESSAGE, Retry};
-use metahook_core::reconcile::plan::AnswerError;
-use metahook_core::rollout::revisions::RevisionError;
-use metahook_core::{counted, one_line, shorten_middle};
+use crate::api::hook::HookName;
+use crate::children::Problem;
+use crate::children::desired::DesiredError;
+use crate::hook::RequestTooLarge;
+use crate::object::id::{Key, ObjectId};
+use crate::object::selector::ChildSelectorError;
+use crate::reconcile::failures::{self, WriteFailure};
+use crate::reconcile::outcome::{Failure, MAX_EVENT_MESSAGE, Retry};
+use crate::reconcile::plan::AnswerError;
+use crate::reconcile::ports::{PortError, WriteError, WriteErrorCause};
+use crate::rollout::revisions::RevisionError;
+use crate::{counted, error_chain, one_line, shorten_middle};
 
-use super::{HELD_RETRY_DELAY, MAX_MESSAGE_LENGTH};
-use crate::cluster::apply::ApplyError;
-use crate::cluster::discovery::DiscoveryError;
-use crate::controller::brake::RecordError;
-use crate::controller::hooks::HookError;
-use crate::controller::read_rights::ReadRightsError;
-use crate::controller::related::RelatedError;
-use crate::memory::{MemoryShort, MemoryTooLarge};
-use crate::telemetry::error_chain;
+/// Bytes of a failure's message.
+pub const MAX_MESSAGE_LENGTH: usize = 2048;
+
+/// A hook whose deletions wait is asked again this much later, since it may no longer want them.
+pub const HELD_RETRY_DELAY: Duration = Duration::from_mins(1);
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ReconcileError {
+pub enum ReconcileError {
     #[error("selecting children")]
     Selector(#[from] ChildSelectorError),
+    /// A hook, a read or the memory: no write of an object.
     #[error(transparent)]
-    Hook(#[from] HookError),
+    Port(#[from] PortError),
+    #[error("{0} hook")]
+    Request(HookName, #[source] RequestTooLarge),
     #[error("{0} hook")]
     Answer(HookName, #[source] AnswerError),
     #[error("the {hook} hook, asked about the parent as it was at ControllerRevision {revision}")]
-    Older { hook: HookName, revision: String, source: HookError },
+    Older { hook: HookName, revision: String, source: PortError },
     #[error("a child, while the others are written")]
     ChildFailed(#[source] DesiredError),
     #[error(transparent)]
-    MemoryTooLarge(#[from] MemoryTooLarge),
-    /// The reconcile is repeated.
-    #[error(transparent)]
-    MemoryShort(#[from] MemoryShort),
-    #[error(transparent)]
     Revision(#[from] RevisionError),
-    #[error(transparent)]
-    Related(#[from] RelatedError),
-    #[error(transparent)]
-    Reads(#[from] ReadRightsError),
     #[error("claiming children")]
     Claim(#[source] ClaimError),
     #[error("the parent's finalizer")]
-    Finalizer(#[source] ApplyError),
+    Finalizer(#[source] WriteError),
     #[error("{id}")]
     Child { id: Box<ObjectId>, source: Problem },
     #[error(
@@ -60,50 +53,48 @@ pub(crate) enum ReconcileError {
     #[error(
         "the controller's status does not have the number of deletions yet, and no child is deleted before"
     )]
-    DeletionsUnrecorded(#[from] RecordError),
+    DeletionsUnrecorded(#[source] PortError),
     #[error("{kind} {key}")]
-    UnmanagedChild { kind: Box<str>, key: Box<Key>, source: DiscoveryError },
+    UnmanagedChild { kind: Box<str>, key: Box<Key>, source: PortError },
     #[error(transparent)]
-    Apply(#[from] ApplyError),
+    Write(#[from] WriteError),
     /// Writes of one reconcile that failed, at least two.
     #[error("{}", failure.message)]
     Several { failure: Failure, is_ungranted: bool },
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ClaimError {
+pub enum ClaimError {
     #[error(transparent)]
-    Apply(#[from] ApplyError),
+    Write(#[from] WriteError),
     #[error("{id} is not adopted: its parent to be is gone or being deleted")]
-    ParentGone { id: ObjectId },
+    ParentGone { id: Box<ObjectId> },
 }
 
 impl ReconcileError {
     /// A right is missing.
-    pub(super) fn is_ungranted(&self) -> bool {
+    pub fn is_ungranted(&self) -> bool {
         match self {
-            Self::Apply(error) | Self::Finalizer(error) | Self::Claim(ClaimError::Apply(error)) => {
-                error.is_ungranted()
+            Self::Write(error) | Self::Finalizer(error) | Self::Claim(ClaimError::Write(error)) => {
+                error.cause == WriteErrorCause::Ungranted
             }
             Self::Several { is_ungranted, .. } => *is_ungranted,
-            Self::Reads(error) => matches!(error, ReadRightsError::Missing(_)),
+            Self::Port(error) => error.is_ungranted,
             _ => false,
         }
     }
 
     /// The server stops, and no longer waited for a hook: no failure, and nothing was planned.
-    pub(super) fn is_stopping(&self) -> bool {
+    pub fn is_stopping(&self) -> bool {
         match self {
-            Self::Hook(error)
-            | Self::Older { source: error, .. }
-            | Self::Related(RelatedError::Hook(error)) => error.is_stopping(),
+            Self::Port(error) | Self::Older { source: error, .. } => error.is_stopping,
             _ => false,
         }
     }
 
     /// The failures of several writes as one, which names those that are worth an Event; the others are tried again with
     /// them. `what`: the plural of what was written.
-    pub(super) fn of_all(what: &str, mut errors: Vec<Self>) -> Option<Self> {
+    pub(crate) fn of_all(what: &str, mut errors: Vec<Self>) -> Option<Self> {
         let rank = |error: &Self| match error.failure().retry {
             Retry::Loud => 0,
             Retry::After(_) => 1,
@@ -130,7 +121,7 @@ impl ReconcileError {
         let of = |kind: &str, name: String, cause| WriteFailure { kind: kind.to_owned(), name, cause };
         let of_id = |id: &ObjectId, cause| of(&id.resource.gvk.kind, id.key.to_string(), cause);
         match self {
-            Self::Apply(error) | Self::Finalizer(error) => of_id(error.id(), cause(error)),
+            Self::Write(error) | Self::Finalizer(error) => of_id(&error.id, cause(error)),
             Self::Child { id, .. } => of_id(id, cause(self)),
             Self::UnmanagedChild { kind, key, .. } => of(kind, key.to_string(), cause(self)),
             Self::ChildFailed(error) => {
@@ -140,26 +131,23 @@ impl ReconcileError {
         }
     }
 
-    pub(crate) fn failure(&self) -> Failure {
+    /// What the queue, metrics, the log and Events are told of it.
+    pub fn failure(&self) -> Failure {
         let (category, retry) = match self {
             Self::Selector(_) => ("Selector", Retry::Loud),
-            Self::Hook(error) => (error.category(), error.retry()),
-            Self::Older { source, .. } => (source.category(), source.retry()),
+            Self::Port(error) | Self::Older { source: error, .. } => (error.category, error.retry),
+            Self::Request(..) => ("HookRequest", Retry::Loud),
             Self::Answer(_, error) => (answer_category(error), Retry::Loud),
             Self::ChildFailed(_) => ("HookChildren", Retry::Loud),
-            Self::MemoryTooLarge(_) => ("MemoryTooLarge", Retry::Loud),
-            Self::MemoryShort(_) => ("MemoryShort", Retry::Quiet),
             Self::Revision(_) => ("Revision", Retry::Loud),
-            Self::Related(error) => (error.category(), error.retry()),
-            Self::Reads(_) => ("Rights", Retry::Loud),
             Self::Claim(error) => ("Claim", error.retry()),
-            Self::Finalizer(error) => ("Finalizer", error.retry()),
+            Self::Finalizer(error) => ("Finalizer", error.retry),
             Self::Child { .. } => ("Child", Retry::Loud),
             Self::DeletionsHeld(_) => ("DeletionsHeld", Retry::After(HELD_RETRY_DELAY)),
-            Self::DeletionsUnrecorded(error) => ("Write", error.retry()),
-            Self::UnmanagedChild { source, .. } => ("Child", source.retry()),
+            Self::DeletionsUnrecorded(error) => ("Write", error.retry),
+            Self::UnmanagedChild { source, .. } => ("Child", source.retry),
             Self::Several { failure, .. } => return failure.clone(),
-            Self::Apply(error) => ("Write", error.retry()),
+            Self::Write(error) => ("Write", error.retry),
         };
         Failure {
             category,
@@ -179,9 +167,9 @@ fn answer_category(error: &AnswerError) -> &'static str {
 }
 
 impl ClaimError {
-    pub(crate) fn retry(&self) -> Retry {
+    pub fn retry(&self) -> Retry {
         match self {
-            Self::Apply(error) => error.retry(),
+            Self::Write(error) => error.retry,
             Self::ParentGone { .. } => Retry::Loud,
         }
     }
@@ -190,32 +178,27 @@ impl ClaimError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::reconcile::testing::children;
-    use crate::hook::wasm::run::CallError;
+    use crate::object::testing::resource;
 
     fn child(name: &str, source: Problem) -> ReconcileError {
-        let id = ObjectId { resource: children(), key: Key::new("n", name) };
+        let id = ObjectId { resource: resource("v1", "ConfigMap"), key: Key::new("n", name) };
         ReconcileError::Child { id: Box::new(id), source }
     }
 
     #[test]
     fn a_hook_that_the_server_no_longer_waits_for_is_no_failure_of_it() {
-        let of = |error: CallError| HookError::Wasm(HookName::Sync, error);
         for is_stopping in [true, false] {
-            let error = || of(if is_stopping { CallError::Stopping } else { CallError::Bug(String::new()) });
-            let revision = String::new();
-            for error in [
-                ReconcileError::from(error()),
-                RelatedError::from(error()).into(),
-                ReconcileError::Older { hook: HookName::Sync, revision, source: error() },
-            ] {
+            let error =
+                || PortError { is_stopping, ..PortError::new("HookStopping", Retry::Quiet, std::fmt::Error) };
+            let (hook, revision) = (HookName::Sync, String::new());
+            for error in [error().into(), ReconcileError::Older { hook, revision, source: error() }] {
                 assert_eq!(error.is_stopping(), is_stopping, "{error:?}");
             }
         }
     }
 
     fn quiet() -> ReconcileError {
-        MemoryShort.into()
+        PortError::new("MemoryShort", Retry::Quiet, std::fmt::Error).into()
     }
 
     #[test]

@@ -1,0 +1,409 @@
+//! First half of a reconcile: finalizer, input, claims, hook calls, plan.
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::api::hook::{HookName, Via};
+use crate::api::reason::EventReason;
+use crate::api::selection::FinalizerChange;
+use crate::children::claims::{self, Claim, ClaimedObject};
+use crate::children::plan::read_late;
+use crate::children::write_history::PastWrites;
+use crate::error_chain;
+use crate::hash::{Fingerprint, Fingerprinter};
+use crate::object::id::{ObjectId, Resource};
+use crate::object::selector::Selector;
+use crate::object::{ChildMap, Object};
+use crate::reconcile::error::{ClaimError, ReconcileError};
+use crate::reconcile::input::{InputParts, ReconcileInput};
+use crate::reconcile::memory as estimate;
+use crate::reconcile::outcome::Retry;
+use crate::reconcile::plan::{Answers, ReconcilePlan};
+use crate::reconcile::ports::{Asked, Asking, Customized, Fact, HookAnswer, World};
+use crate::reconcile::rollout::{ParentState, RolloutState};
+use crate::reconcile::sequence::{Planned, Prepared, Reached, Sequence, note_settled};
+use crate::reconcile::{Phase, phase};
+use crate::settled::{HookNeed, Purity, SettledState};
+
+/// The input of a reconcile, and the answers of the customize hook that it is made with.
+struct Gathered {
+    input: ReconcileInput,
+    fingerprint: Fingerprint,
+    customized: Vec<Customized>,
+}
+
+/// The children of a parent once its claims are carried out.
+#[derive(Debug)]
+pub struct Claimed {
+    pub children: ChildMap,
+    pub wrote: bool,
+    /// Why an owner reference could not be renewed. The children are as they should be otherwise, so the reconcile goes on,
+    /// and fails at its end.
+    pub error: Option<ClaimError>,
+}
+
+/// A plan, and the answers that it is made from, the latest one first.
+type PlanOfAnswers = (ReconcilePlan, Vec<HookAnswer>);
+
+impl<W: World> Sequence<'_, W> {
+    /// From the parent to a plan. Claims are carried out on the way, so that the hook is shown their result.
+    pub(super) async fn prepare(
+        &self,
+        parent: Arc<Object>,
+        wrote: &mut bool,
+    ) -> Result<Prepared, ReconcileError> {
+        let world = self.world;
+        world.charge(estimate::of_parent(&parent))?;
+        let (parent, hook) = match self.enter(parent, wrote).await? {
+            ControlFlow::Continue(entered) => entered,
+            ControlFlow::Break(reached) => return Ok(Prepared::Ended(reached)),
+        };
+        let hooks = world.hooks()?;
+        let version = world.version(&hooks);
+        // Before anything is read: later changes give another revision.
+        let revision = world.cache_revision(&parent, version);
+        let mut gathered = self.gather(&hooks, &parent, hook, Asking::Cached).await?;
+        let need = world.settled(|settled| settled.hook_need(&parent.key, gathered.fingerprint));
+        let expected = match need {
+            HookNeed::Nothing => {
+                world.settled(|settled| settled.renew(&parent.key, gathered.fingerprint, revision));
+                note_settled(world, &parent, version);
+                return Ok(Prepared::Ended(Reached::Settled));
+            }
+            HookNeed::Call => None,
+            HookNeed::Check(answer) => {
+                gathered = self.gather(&hooks, &parent, hook, Asking::Anew).await?;
+                Some(answer)
+            }
+        };
+        let Gathered { input, fingerprint, customized } = gathered;
+        world.check_room()?;
+        world.charge(estimate::of_claims(&input.claims))?;
+        let left_out = input.left_out.message(world.config().shown_bounds(hook));
+        world.record(&parent, Fact::Warnings(EventReason::ChildrenLeftOut, left_out.into_iter().collect()));
+        let claimed = match self.claim_all(&input, wrote).await? {
+            ControlFlow::Continue(claimed) => claimed,
+            ControlFlow::Break(reached) => return Ok(Prepared::Ended(reached)),
+        };
+        let (plan, answers) = self.plan(&hooks, &input, &claimed.children).await?;
+        self.brake_deletions(&input, &plan).await?;
+        world.record(&parent, Fact::Planned { input: &input, plan: &plan, customized: &customized });
+        let (answer, pure) = summary(&customized, &answers);
+        let pure = pure.filter(|_| plan.feedback.left_out.is_empty());
+        if let Some(pure) = pure {
+            let differs = expected.is_some_and(|expected| expected != answer);
+            self.note_purity(&input, pure, differs);
+        }
+        if let Some(latest) = answers.into_iter().next() {
+            world.answered(input, claimed.children, latest.bytes);
+        }
+        let state = SettledState { seen: fingerprint, answer, revision };
+        let unrenewed = claimed.error.map(ReconcileError::Claim);
+        Ok(Prepared::Planned(Box::new(Planned { parent, plan, state, pure, unrenewed, version })))
+    }
+
+    /// Puts the finalizer in order: it is added before anything else, and dropped where no hook waits for it. Gives back the
+    /// parent, and the hook that decides about it.
+    async fn enter(
+        &self,
+        mut parent: Arc<Object>,
+        wrote: &mut bool,
+    ) -> Result<ControlFlow<Reached, (Arc<Object>, HookName)>, ReconcileError> {
+        let selection = &self.world.config().selection;
+        let mut has_written = false;
+        loop {
+            let phase = phase(&parent, selection);
+            if let Phase::AddFinalizer | Phase::Ask(_) = phase {
+                self.world.may_show(&parent).await?;
+            }
+            let now = match phase {
+                Phase::Ask(hook) => return Ok(ControlFlow::Continue((parent, hook))),
+                // Another client undoes the write: that is left to another reconcile, which the queue throttles.
+                Phase::Ignore | Phase::AddFinalizer | Phase::DropFinalizer if has_written => {
+                    return Ok(ControlFlow::Break(Reached::WroteBeforePlan));
+                }
+                Phase::Ignore => return Ok(ControlFlow::Break(Reached::Ignored)),
+                Phase::DropFinalizer => self.drop_finalizer(&parent).await?,
+                Phase::AddFinalizer => {
+                    self.change_finalizers(&parent, FinalizerChange::Add(&selection.finalizer)).await?
+                }
+            };
+            let Some(now) = now else { return Ok(ControlFlow::Break(Reached::Ignored)) };
+            parent = now;
+            (has_written, *wrote) = (true, true);
+        }
+    }
+
+    /// Reads everything that decides about the parent.
+    async fn gather(
+        &self,
+        hooks: &W::Hooks,
+        parent: &Arc<Object>,
+        hook: HookName,
+        asking: Asking,
+    ) -> Result<Gathered, ReconcileError> {
+        let (world, config) = (self.world, self.world.config());
+        let candidates = |resource: &Arc<Resource>, selector: Option<&Selector>| {
+            world.candidates(parent, resource, selector)
+        };
+        let mut rollout = RolloutState::of(config, parent, candidates);
+        let mut states = vec![Arc::clone(parent)];
+        if let Some(rollout) = rollout.as_ref().filter(|_| config.hooks.customize.is_some()) {
+            world.charge(estimate::of_revisions(rollout, parent))?;
+            states.extend(rollout.history()?.older.iter().map(|older| Arc::clone(&older.parent)));
+        }
+        let version = world.version(hooks);
+        // Cached answers of a module that gave two answers to one request are not used.
+        let is_wasm = config.hooks.customize.as_ref().is_some_and(|customize| customize.via == Via::Wasm);
+        let differs = world.settled(|settled| settled.purity_of(version)) == Some(Purity::Differs);
+        let asking = if is_wasm && differs { Asking::Anew } else { asking };
+        let mut found = match world.related(hooks, &states, asking).await {
+            // An older state may be forged: where the customize hook fails about one, no hook is asked about any of them.
+            Err(error) if states.len() > 1 && error.retry == Retry::Loud => {
+                states.truncate(1);
+                let found = world.related(hooks, &states, asking).await?;
+                if let Some(rollout) = &mut rollout {
+                    rollout.left_out = Some(error_chain(&error));
+                }
+                found
+            }
+            found => found?,
+        };
+        if let Some(rollout) = &mut rollout {
+            rollout.related = found.related.split_off(found.related.len().min(1));
+        }
+        let parts = InputParts {
+            hook,
+            hooks: version,
+            related: found.related.pop().unwrap_or_default(),
+            rollout,
+            older_decorators: world.older_decorators(parent),
+        };
+        let input = ReconcileInput::of(config, parent, parts, candidates)?;
+        Ok(Gathered { fingerprint: world.fingerprint(&input), input, customized: found.customized })
+    }
+
+    /// Carries out the claims on children, then those on the revisions of a rollout.
+    async fn claim_all(
+        &self,
+        input: &ReconcileInput,
+        wrote: &mut bool,
+    ) -> Result<ControlFlow<Reached, Claimed>, ReconcileError> {
+        let mut claimed = self.claim(&input.parent, &input.claims).await.map_err(ReconcileError::Claim)?;
+        *wrote |= claimed.wrote;
+        if let Some(rollout) = &input.rollout {
+            let revisions = self.claim(&input.parent, &rollout.revisions).await;
+            let revisions = revisions.map_err(ReconcileError::Claim)?;
+            if revisions.wrote {
+                // The content of revisions is read once they are the parent's.
+                return Ok(ControlFlow::Break(Reached::WroteBeforePlan));
+            }
+            claimed.error = claimed.error.or(revisions.error);
+        }
+        Ok(ControlFlow::Continue(claimed))
+    }
+
+    /// Carries claims out: orphans are adopted, children that no longer match are released, and owner references name the
+    /// parent as it is read now.
+    pub(super) async fn claim(
+        &self,
+        parent: &Object,
+        claims: &[ClaimedObject],
+    ) -> Result<Claimed, ClaimError> {
+        let mut claimed = Claimed { children: self.world.config().no_children(), wrote: false, error: None };
+        let mut parent_exists = false;
+        for ClaimedObject { resource, object, claim } in claims {
+            let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
+            let now = match claim {
+                Claim::Leave => continue,
+                Claim::Keep => Ok(Some(Arc::clone(object))),
+                Claim::Renew => {
+                    let renew = |object: &mut Value| claims::renew(object, parent);
+                    self.world.rewrite(&id, &object.uid, renew).await
+                }
+                Claim::Adopt => {
+                    if !parent_exists {
+                        // The one that was read may be long gone.
+                        if !self.world.is_there(parent).await? {
+                            return Err(ClaimError::ParentGone { id: Box::new(id) });
+                        }
+                        parent_exists = true;
+                    }
+                    // The plan is made for the version that the API server has now.
+                    self.world.rewrite(&id, &object.uid, |object| claims::adopt(object, parent)).await
+                }
+                Claim::Release => {
+                    let release = |object: &mut Value| claims::release(object, parent);
+                    self.world.rewrite(&id, &object.uid, release).await.map(|_released| None)
+                }
+            };
+            match now {
+                Ok(now) => {
+                    if *claim != Claim::Keep {
+                        self.accept();
+                        claimed.wrote = true;
+                    }
+                    if let Some(now) = now {
+                        claimed.children.insert(resource, now);
+                    }
+                }
+                // The plan needs the child as it is now where another client was faster.
+                Err(error) if *claim == Claim::Renew && !error.is_conflict() => {
+                    claimed.children.insert(resource, Arc::clone(object));
+                    claimed.error.get_or_insert(error.into());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Asks the hook about the parent and its older revisions, and plans.
+    async fn plan(
+        &self,
+        hooks: &W::Hooks,
+        input: &ReconcileInput,
+        children: &ChildMap,
+    ) -> Result<PlanOfAnswers, ReconcileError> {
+        let ReconcileInput { parent, hook, .. } = input;
+        let (world, config) = (self.world, self.world.config());
+        // With a customize hook they are read before.
+        if let Some(rollout) = input.rollout.as_ref().filter(|_| config.hooks.customize.is_none()) {
+            world.charge(estimate::of_revisions(rollout, parent))?;
+        }
+        let latest = self.ask(hooks, input, input.state(), children).await?;
+        let older = self.ask_about_older(hooks, input, children).await?;
+        let mut history = world.write_history(&parent.key);
+        let late = read_late(&history, config.owner(parent), children);
+        if !late.is_empty() {
+            drop(history);
+            world.change_history(&parent.key, |history| history.read(late));
+            history = world.write_history(&parent.key);
+        }
+        let past = PastWrites { history: &history, now: world.now() };
+        let older_bytes: Vec<_> = older
+            .iter()
+            .map(|answer| answer.as_ref().map(|answer| &*answer.bytes).map_err(Clone::clone))
+            .collect();
+        let bytes = older_bytes.iter().filter_map(|answer| answer.as_ref().ok().copied());
+        let planning = estimate::of_answers(bytes.chain([&*latest.bytes]));
+        world.charge(planning)?;
+        let answers = Answers { latest: &latest.bytes, older: &older_bytes };
+        let planned = world.heavy(planning, || {
+            let read = Cell::new(0);
+            let has_room = |more: usize| {
+                read.set(more);
+                world.charge(more).is_ok()
+            };
+            let plan = config.plan_within(input, children, answers, past, &has_room);
+            (plan.map_err(|error| ReconcileError::Answer(*hook, error)), read.get())
+        });
+        let (plan, read) = planned.await;
+        world.check_room()?;
+        let plan = plan?;
+        // From here on the reservation only shrinks.
+        world.refund(planning + read);
+        world.charge(plan.memory() + estimate::of_decoration(&plan, parent))?;
+        world.shrink();
+        if !history.is_empty() {
+            drop(history);
+            world.change_history(&parent.key, |history| history.keep(children, &plan.desired));
+        }
+        Ok((plan, std::iter::once(latest).chain(older.into_iter().flatten()).collect()))
+    }
+
+    /// The answers about the older revisions, one after the other: each request is as large as all children.
+    async fn ask_about_older(
+        &self,
+        hooks: &W::Hooks,
+        input: &ReconcileInput,
+        children: &ChildMap,
+    ) -> Result<Vec<Result<HookAnswer, String>>, ReconcileError> {
+        let older = input.rollout.as_ref().map(RolloutState::older_states).transpose()?.unwrap_or_default();
+        let left_out = input.rollout.as_ref().and_then(|rollout| rollout.left_out.as_ref());
+        let mut answers = Vec::new();
+        for (revision, state) in older {
+            let answer = match left_out {
+                Some(why) => Err(why.clone()),
+                None => match self.ask(hooks, input, state, children).await {
+                    Err(ReconcileError::Port(source)) if matches!(source.retry, Retry::After(_)) => {
+                        let (hook, revision) = (input.hook, revision.to_owned());
+                        return Err(ReconcileError::Older { hook, revision, source });
+                    }
+                    answer => answer.map_err(|error| error_chain(&error)),
+                },
+            };
+            answers.push(answer);
+            self.world.check_room()?;
+        }
+        Ok(answers)
+    }
+
+    async fn ask(
+        &self,
+        hooks: &W::Hooks,
+        input: &ReconcileInput,
+        state: ParentState<'_>,
+        children: &ChildMap,
+    ) -> Result<HookAnswer, ReconcileError> {
+        let (world, config) = (self.world, self.world.config());
+        let request = input.sized_request(config, state, children);
+        let size = request.capacity();
+        world.charge(size)?;
+        let request = input.put_together(config, request);
+        let request = request.map_err(|too_large| ReconcileError::Request(input.hook, too_large))?;
+        let asked = Asked::of(state.parent, &input.parent);
+        let answer = world.call(hooks, input.hook, asked, request).await;
+        world.refund(size);
+        Ok(answer?)
+    }
+
+    /// Deletions of children count from here on, before they are carried out: other reconciles run at the same time, and a
+    /// server that starts after a crash goes on from the status. Those of a parent that goes do not count.
+    async fn brake_deletions(
+        &self,
+        input: &ReconcileInput,
+        plan: &ReconcilePlan,
+    ) -> Result<(), ReconcileError> {
+        let parent = self.world.parent_id(&input.parent);
+        if input.parent.deleting {
+            self.world.brake(|brake, now| brake.forget(&parent, now));
+            return Ok(());
+        }
+        let unwanted = plan.unwanted_children();
+        if !self.world.brake(|brake, now| brake.lets_through(&parent, input.hooks, &unwanted, now)) {
+            return Err(ReconcileError::DeletionsHeld(unwanted.len()));
+        }
+        if !unwanted.is_empty() {
+            self.world.record_deletions().await.map_err(ReconcileError::DeletionsUnrecorded)?;
+        }
+        Ok(())
+    }
+
+    /// Notes what a call tells of the hook; `differs`: it gave another answer to the same request before.
+    fn note_purity(&self, input: &ReconcileInput, pure: bool, differs: bool) {
+        let is_news = self.world.settled(|settled| {
+            settled.called(input.hooks, pure);
+            differs && settled.differed(input.hooks)
+        });
+        if is_news {
+            self.world.record(&input.parent, Fact::TwoAnswers(input.hook));
+        }
+    }
+}
+
+/// The fingerprint of all answers, and whether they depend on the requests alone; `None`: unknown.
+fn summary(customized: &[Customized], answers: &[HookAnswer]) -> (Fingerprint, Option<bool>) {
+    let mut all = Fingerprinter::default();
+    let mut pure = Some(true);
+    let customized = customized.iter().map(|one| (one.answer.print.as_bytes(), one.pure));
+    let answers = answers.iter().map(|answer| (&*answer.bytes, answer.pure));
+    for (bytes, one) in customized.chain(answers) {
+        all.add(bytes);
+        pure = pure.zip(one).map(|(before, now)| before && now);
+    }
+    (all.finish(), pure)
+}
