@@ -296,10 +296,7 @@ fn a_child_whose_name_is_taken_fails_and_says_whose_it_is() {
     let folder =
         folder(&composite(&module(), "InPlace")).answers("hook.wasm", &answer).with("other.yaml", other);
     let ended = render(&folder, &["-f", "other.yaml", "--module=hook.wasm", "--output=json"]);
-    ended.is(
-        1,
-        "ConfigMap ns/a cannot be made: there is another object of that name, whose controller is Pod p",
-    );
+    ended.is(1, "create ConfigMap ns/a: an object of that name exists already, whose controller is Pod p");
     assert_eq!(changes(&ended), [["create ConfigMap ns/b", "status Thing ns/a"]]);
 }
 
@@ -350,4 +347,72 @@ fn files_that_do_not_fit_are_named_with_their_place() {
     });
     let folder = folder.with("controller.yaml", spec.to_string());
     render(&folder, &["--module=hook.wasm"]).is(2, "name a folder with --mount /etc/x=FOLDER");
+}
+
+/// ConfigMaps of the parent, as the server that the controller's status tells of has left them.
+fn owned(names: &[&str]) -> String {
+    let owner =
+        json!({"apiVersion": "example.com/v1", "kind": "Thing", "name": "a", "uid": "u", "controller": true});
+    let one = |name: &&str| {
+        let mut map = config_map(name, "x");
+        map["metadata"] = json!({
+            "name": name, "namespace": "ns", "ownerReferences": [owner], "labels": {"controller-uid": "u"},
+        });
+        map.to_string()
+    };
+    names.iter().map(one).collect::<Vec<_>>().join("\n---\n")
+}
+
+const PARENT_U: &str =
+    "{apiVersion: example.com/v1, kind: Thing, metadata: {name: a, namespace: ns, uid: u}, spec: {size: 1}}";
+
+/// The controller as a server has left it that ran another module.
+fn with_status(controller: &str, digest: &str) -> String {
+    let mut controller: Value = serde_json::from_str(controller).unwrap();
+    controller["status"] =
+        json!({"hooks": {"sync": {"digest": digest}}, "deletions": {"accepted": "before"}});
+    controller.to_string()
+}
+
+#[test]
+fn deletions_after_a_change_of_the_hook_are_held_as_by_the_server() {
+    let composite = composite(&module(), "InPlace");
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let answer = json!({"children": []}).to_string();
+    for (controller, names, expected) in [
+        (with_status(&composite, "sha256:other"), &names[..], Err("the deletion of 6 children waits")),
+        (with_status(&composite, "sha256:other"), &names[..5], Ok(5)),
+        (composite, &names[..], Ok(6)),
+    ] {
+        let folder = folder(&controller).answers("hook.wasm", &answer);
+        let folder = folder.with("parent.yaml", PARENT_U).with("children.yaml", &owned(names));
+        let ended = render(&folder, &["-f", "children.yaml", "--module=hook.wasm", "--output=json"]);
+        match expected {
+            Err(why) => {
+                ended.is(1, why);
+                assert_eq!(changes(&ended), [[""; 0]], "nothing is written");
+            }
+            Ok(deleted) => {
+                let deletions = changes(&ended)[0].iter().filter(|one| one.starts_with("delete")).count();
+                assert_eq!(deletions, deleted, "{ended:#?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_change_of_the_hook_no_child_is_deleted_that_could_not_be_made_again() {
+    let mut child = config_map("a", "y");
+    child["data"] = json!({"text": 7});
+    let answer = json!({"children": [child]}).to_string();
+    let composite = composite(&module(), "Recreate");
+    let run = |controller: &str| {
+        let folder = folder(controller).answers("hook.wasm", &answer);
+        let folder = folder.with("parent.yaml", PARENT_U).with("children.yaml", &owned(&["a"]));
+        render(&folder, &["-f", "children.yaml", "--module=hook.wasm", "--output=json"])
+    };
+    let held = run(&with_status(&composite, "sha256:other"));
+    held.is(1, "nor can it be made anew, so it is left as it is: data.text is a number");
+    assert_eq!(changes(&held), [["status Thing ns/a"]]);
+    assert!(changes(&run(&composite))[0].contains(&"recreate ConfigMap ns/a".to_owned()), "as by the server");
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api::ControllerKind;
 use crate::object::Object;
-use crate::object::id::Resource;
+use crate::object::id::{ObjectId, Resource};
 use crate::object::selector::Selector;
 
 /// The controller that made a child stands in this one. It is set when the child is made and no part of what is wanted.
@@ -38,7 +38,34 @@ pub enum Claim {
     Leave,
 }
 
+impl ClaimedObject {
+    pub fn id(&self) -> ObjectId {
+        ObjectId { resource: Arc::clone(&self.resource), key: self.object.key.clone() }
+    }
+
+    /// Changes the object as the claim of `parent` says.
+    pub fn carry_out(&self, object: &mut Value, parent: &Object) {
+        match self.claim {
+            Claim::Keep | Claim::Leave => {}
+            Claim::Renew => renew(object, parent),
+            Claim::Adopt => adopt(object, parent),
+            Claim::Release => release(object, parent),
+        }
+    }
+}
+
 impl Claim {
+    /// The word for it in plans.
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::Renew => "renew",
+            Self::Adopt => "adopt",
+            Self::Release => "release",
+            Self::Leave => "leave",
+        }
+    }
+
     /// The parent controls the object, now and afterwards.
     pub fn is_kept(self) -> bool {
         matches!(self, Self::Keep | Self::Renew)

@@ -9,12 +9,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::api::hook::HookName;
 use crate::api::reason::EventReason;
 use crate::api::selection::FinalizerChange;
 use crate::children::Op;
+use crate::children::claims::ClaimedObject;
 use crate::children::deletion_brake::DeletionBrake;
 use crate::children::differing::Differing;
 use crate::children::plan::DryRunResult;
@@ -22,7 +21,7 @@ use crate::children::write_history::{Drift, WriteHistory};
 use crate::decorator::Decoration;
 use crate::decorator::conflicts::Resolution;
 use crate::hash::Fingerprint;
-use crate::object::id::{Gvk, Key, ObjectId, Resource, Uid};
+use crate::object::id::{Gvk, Key, ObjectId, Resource};
 use crate::object::selector::Selector;
 use crate::object::{ChildMap, Object};
 use crate::reconcile::config::ControllerConfig;
@@ -139,15 +138,14 @@ pub trait CarryOut: Sync {
         version: Option<&str>,
     ) -> impl Future<Output = Result<(), WriteError>> + Send;
 
-    /// Changes an object as it is now; `None` where it is gone.
+    /// Carries a claim out on an object as it is now ([`ClaimedObject::carry_out`]); `None` where it is gone.
     ///
     /// # Errors
     /// It was not changed.
-    fn rewrite(
+    fn claim(
         &self,
-        id: &ObjectId,
-        uid: &Uid,
-        change: impl Fn(&mut Value) + Send + Sync,
+        claimed: &ClaimedObject,
+        parent: &Object,
     ) -> impl Future<Output = Result<Option<Arc<Object>>, WriteError>> + Send;
 
     /// Changes the finalizers of a parent; gives back the parent, `None` where it is gone.

@@ -207,6 +207,16 @@ impl SettledParents {
         self.status_due.insert(parent.clone());
     }
 
+    /// Whether the next reconcile writes the status that the last one left to it.
+    pub fn is_status_due(&self, parent: &Key) -> bool {
+        self.status_due.contains(parent)
+    }
+
+    /// The parents whose next reconcile does.
+    pub fn statuses_due(&self) -> impl Iterator<Item = &Key> {
+        self.status_due.iter()
+    }
+
     /// Whether the last reconcile left the status to this one.
     pub fn take_status_due(&mut self, parent: &Key) -> bool {
         self.status_due.remove(parent)

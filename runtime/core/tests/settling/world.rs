@@ -8,12 +8,13 @@ use std::time::Duration;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::selection::FinalizerChange;
 use metahook_core::children::Op;
+use metahook_core::children::claims::ClaimedObject;
 use metahook_core::children::deletion_brake::DeletionBrake;
 use metahook_core::children::plan::DryRunResult;
 use metahook_core::children::write_history::{Drift, WriteHistory};
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvk, Key, ObjectId, Resource, Uid};
+use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_core::object::selector::Selector;
 use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::input::ReconcileInput;
@@ -25,7 +26,6 @@ use metahook_core::reconcile::ports::{
 use metahook_core::related::Related;
 use metahook_core::related::selection::Selection;
 use metahook_core::settled::{CacheRevision, SettledParents};
-use serde_json::Value;
 
 use crate::model::{Conflict, object};
 use crate::server::{Saving, Server};
@@ -171,16 +171,16 @@ impl CarryOut for ModelWorld<'_> {
         Ok(())
     }
 
-    async fn rewrite(
+    async fn claim(
         &self,
-        id: &ObjectId,
-        uid: &Uid,
-        change: impl Fn(&mut Value) + Send + Sync,
+        claimed: &ClaimedObject,
+        parent: &Object,
     ) -> Result<Option<Arc<Object>>, WriteError> {
-        let now = self.server().cluster.get(id).filter(|now| now.uid == *uid);
+        let id = claimed.id();
+        let now = self.server().cluster.get(&id).filter(|now| now.uid == claimed.object.uid);
         let Some(mut body) = now.map(|now| now.value().unwrap()) else { return Ok(None) };
-        change(&mut body);
-        Ok(self.write(&Op::Replace { id: id.clone(), body }).await?.object)
+        claimed.carry_out(&mut body, parent);
+        Ok(self.write(&Op::Replace { id, body }).await?.object)
     }
 
     async fn change_finalizers(

@@ -1,38 +1,32 @@
 //! Reconciles without a cluster: the objects of files in memory, the hooks called, the server's decisions carried out there.
 //!
-//! The order of the steps is that of `controller::reconcile`; what is decided in each is `metahook_core`'s.
+//! The sequence is that of `metahook_core::reconcile`; this is a world for it.
 
-mod children;
 mod effect;
 pub(crate) mod hooks;
 mod notes;
+mod ports;
 mod reconcile;
 mod related;
 pub(crate) mod rounds;
 pub(crate) mod setup;
 pub(crate) mod world;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use metahook_core::api::customize::RelatedKindError;
-use metahook_core::api::hook::HookName;
-use metahook_core::children::Problem;
-use metahook_core::children::desired::DesiredError;
+use metahook_core::children::deletion_brake::DeletionBrake;
 use metahook_core::children::write_history::WriteHistory;
-use metahook_core::hook::RequestTooLarge;
-use metahook_core::hook::customize::CustomizeError;
-use metahook_core::object::id::{ObjectId, Resource};
-use metahook_core::object::selector::ChildSelectorError;
+use metahook_core::hash::Fingerprint;
+use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::reconcile::config::ControllerConfig;
-use metahook_core::reconcile::plan::AnswerError;
-use metahook_core::related::rule::RuleError;
-use metahook_core::rollout::revisions::RevisionError;
+use metahook_core::reconcile::error::ReconcileError;
+use metahook_core::settled::SettledParents;
 
-use crate::author::kinds::{KindError, KnownKinds};
+use crate::author::kinds::KnownKinds;
 use effect::Effect;
-use hooks::{Called, HookError, HookSet};
-use world::{Refusal, World};
+use hooks::{Called, HookSet};
+use world::World;
 
 /// A controller, its hooks, and the objects that it works on.
 pub(crate) struct Simulation {
@@ -42,9 +36,17 @@ pub(crate) struct Simulation {
     kinds: KnownKinds,
     hooks: HookSet,
     pub(crate) world: World,
-    histories: BTreeMap<ObjectId, WriteHistory>,
-    /// Parents whose status waits for the next reconcile.
-    put_off: BTreeSet<ObjectId>,
+    /// The version of the hooks, as the deletion brake counts.
+    version: Fingerprint,
+    brake: DeletionBrake,
+    remembered: BTreeMap<Arc<Resource>, Remembered>,
+}
+
+/// What is remembered of the parents of one kind from reconcile to reconcile.
+#[derive(Default)]
+struct Remembered {
+    settled: SettledParents,
+    histories: BTreeMap<Key, Arc<WriteHistory>>,
 }
 
 /// One reconcile of one parent.
@@ -68,34 +70,4 @@ pub(crate) struct Reconciled {
 pub(crate) struct Step {
     pub(crate) op: &'static str,
     pub(crate) effect: Effect,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReconcileError {
-    #[error("selecting children")]
-    Selector(#[from] ChildSelectorError),
-    #[error(transparent)]
-    Hook(#[from] HookError),
-    #[error(transparent)]
-    Request(#[from] RequestTooLarge),
-    #[error("{0} hook")]
-    Answer(HookName, #[source] AnswerError),
-    #[error("customize hook")]
-    Customize(#[from] CustomizeError),
-    #[error("customize hook")]
-    Rule(#[from] RuleError),
-    #[error("customize hook")]
-    RelatedKind(#[from] RelatedKindError),
-    #[error("customize hook: relatedResources[{at}]")]
-    Related { at: usize, source: KindError },
-    #[error("a child")]
-    Kind(#[from] KindError),
-    #[error("a child, while the others are written")]
-    Child(#[from] DesiredError),
-    #[error("{id}")]
-    Problem { id: Box<ObjectId>, source: Problem },
-    #[error(transparent)]
-    Revision(#[from] RevisionError),
-    #[error(transparent)]
-    Refused(#[from] Refusal),
 }

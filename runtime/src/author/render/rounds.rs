@@ -1,13 +1,14 @@
 //! Rounds of reconciles: each parent once in each, until nothing changes, a state comes again, or there were enough.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use metahook_core::hash::{Fingerprint, Fingerprinter};
-use metahook_core::object::id::ObjectId;
+use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::reconcile::config::ControllerConfig;
 use serde_json::Value;
 
-use super::{Reconciled, Simulation};
+use super::{Reconciled, Remembered, Simulation};
 
 /// All rounds, and how they ended.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ impl Simulation {
         let mut all = Vec::new();
         for (resource, config) in &self.configs {
             let included = self.world.of(resource).filter(|object| config.selection.includes(object));
-            let id = |key| ObjectId { resource: std::sync::Arc::clone(resource), key };
+            let id = |key| ObjectId { resource: Arc::clone(resource), key };
             all.extend(included.map(|object| (id(object.key.clone()), config.clone())));
         }
         all
@@ -54,7 +55,7 @@ impl Simulation {
             rounds.push(round);
             let end = match (failed, changed, seen.insert(self.state(), rounds.len())) {
                 (true, _, _) => End::Failed,
-                (false, false, _) if self.put_off.is_empty() => End::Settled,
+                (false, false, _) if self.put_off().next().is_none() => End::Settled,
                 (false, true, Some(like)) => End::Oscillates { like },
                 (false, ..) => continue,
             };
@@ -79,9 +80,21 @@ impl Simulation {
             all.add(resource.gvk.group_key().as_bytes());
             all.add(value.to_string().as_bytes());
         }
-        for parent in &self.put_off {
-            all.add(parent.to_string().as_bytes());
+        for (resource, parent) in self.put_off() {
+            all.add(format!("{resource:?} {parent}").as_bytes());
         }
         all.finish()
+    }
+
+    /// Parents whose status waits for the next reconcile.
+    fn put_off(&self) -> impl Iterator<Item = (&Arc<Resource>, &Key)> {
+        let of = |(resource, remembered)| Remembered::put_off(remembered).map(move |key| (resource, key));
+        self.remembered.iter().flat_map(of)
+    }
+}
+
+impl Remembered {
+    fn put_off(&self) -> impl Iterator<Item = &Key> {
+        self.settled.statuses_due()
     }
 }

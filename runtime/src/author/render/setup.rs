@@ -1,17 +1,24 @@
 //! Simulation out of documents: the controller among them, the kinds that they define, the objects that there are.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use metahook_core::api::common::ApplyStrategy;
-use metahook_core::api::policy::HookPolicy;
+use metahook_core::api::policy::{BrakeLimits, HookPolicy};
+use metahook_core::api::status::{ControllerStatus, DeletionStatus};
 use metahook_core::api::{CheckedSpec, ControllerKind, UnusableSpec};
 use metahook_core::bundle;
+use metahook_core::children::deletion_brake::{Census, DeletionBrake};
 use metahook_core::children::desired::{Applying, ChildKind};
+use metahook_core::hash::Fingerprint;
 use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 use metahook_core::object::id::{Gvk, Gvr, ObjectId, Resource};
 use metahook_core::object::{Object, ObjectError};
+use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::kinds::{ConfigParts, Kinds, StatusError};
 use metahook_core::reconcile::shown::ObservedBounds;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Simulation;
@@ -137,14 +144,48 @@ impl Simulation {
             configs.push((Arc::clone(parents), served.config(&spec, (target, parents), parts)));
         }
         let world = world(documents, &kinds, &options.namespace)?;
+        let (is_accepted, deletions) = accepted(&document.value, &spec, &options.files);
         let hooks = HookSet::new(&name, &spec.common().hooks, options.files)?;
-        let (histories, put_off) = Default::default();
-        let this = Self { controller: name, configs, kinds, hooks, world, histories, put_off };
-        if this.parents().is_empty() {
+        // Only whether it is the accepted one makes a difference.
+        let version = Fingerprint::of(b"version");
+        let from = deletions.accepted.map(|from| if is_accepted { version.to_string() } else { from });
+        let deleted = deletions.deleted.and_then(|deleted| usize::try_from(deleted).ok()).unwrap_or_default();
+        let brake = DeletionBrake::new(BrakeLimits::default(), from, deleted);
+        let remembered = BTreeMap::new();
+        let mut this = Self { controller: name, configs, kinds, hooks, world, version, brake, remembered };
+        let parents = this.parents();
+        this.brake.version_changed(version, Duration::ZERO, |limits| census(&this.world, &parents, limits));
+        if parents.is_empty() {
             let kinds = spec.targets().iter().map(|target| target.resource.to_string());
             return Err(SetupError::NoParent(kinds.collect::<Vec<_>>().join(" or ")));
         }
         Ok(this)
+    }
+}
+
+/// Whether the given hooks are those that a server ran when it wrote the controller's status, and the deletions that the
+/// status tells of. Hooks whose version the status does not have, as webhooks, are taken to be the same.
+fn accepted(controller: &Value, spec: &CheckedSpec, files: &HookFiles) -> (bool, DeletionStatus) {
+    let status = controller.get("status").and_then(|status| ControllerStatus::deserialize(status).ok());
+    let status = status.unwrap_or_default();
+    let given = files.module.as_ref().map(|module| module.digest.to_string());
+    let is_same = spec.common().hooks.iter().all(|(name, _)| {
+        let ran = status.hooks.get(name.as_str()).and_then(|hook| hook.digest.as_ref());
+        ran.zip(given.as_ref()).is_none_or(|(ran, given)| ran == given)
+    });
+    (is_same, status.deletions)
+}
+
+/// The parents and the number of their children.
+fn census(world: &World, parents: &[(ObjectId, ControllerConfig)], limits: &BrakeLimits) -> Census {
+    let children = |(id, config): &(ObjectId, ControllerConfig)| {
+        let Some(parent) = world.get(id) else { return 0 };
+        let kinds = config.child_kinds.iter().filter(|kind| !limits.is_exempt(&kind.resource.gvr()));
+        kinds.flat_map(|kind| world.of(&kind.resource)).filter(|child| config.keeps(parent, child)).count()
+    };
+    Census {
+        children: parents.iter().map(children).sum(),
+        parents: parents.iter().map(|(id, _)| id.clone()).collect(),
     }
 }
 

@@ -7,13 +7,14 @@ use futures_util::future::join_all;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::selection::FinalizerChange;
 use metahook_core::children::Op;
+use metahook_core::children::claims::ClaimedObject;
 use metahook_core::children::deletion_brake::DeletionBrake;
 use metahook_core::children::plan::DryRunResult;
 use metahook_core::children::write_history::{Drift, WriteHistory};
 use metahook_core::decorator::Decoration;
 use metahook_core::decorator::conflicts::Resolution;
 use metahook_core::hash::Fingerprint;
-use metahook_core::object::id::{Gvk, Key, ObjectId, Resource, Uid};
+use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_core::object::selector::Selector;
 use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::config::ControllerConfig;
@@ -24,7 +25,6 @@ use metahook_core::reconcile::ports::{
     Remember, WriteAnswer, WriteError,
 };
 use metahook_core::settled::{CacheRevision, SettledParents};
-use serde_json::Value;
 
 use crate::controller::brake::RecordError;
 use crate::controller::hooks::LoadedHooks;
@@ -163,13 +163,12 @@ impl CarryOut for Attempt<'_> {
         Ok(self.reconciler.writer.naming_rights(tried).await?)
     }
 
-    async fn rewrite(
+    async fn claim(
         &self,
-        id: &ObjectId,
-        uid: &Uid,
-        change: impl Fn(&mut Value) + Send + Sync,
+        claimed: &ClaimedObject,
+        parent: &Object,
     ) -> Result<Option<Arc<Object>>, WriteError> {
-        Ok(self.reconciler.writer.rewrite(id, uid, &self.writer, change).await?)
+        Ok(self.reconciler.writer.claim(claimed, parent, &self.writer).await?)
     }
 
     async fn change_finalizers(

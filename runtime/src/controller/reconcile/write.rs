@@ -5,10 +5,10 @@ use std::sync::Arc;
 use metahook_core::api::selection::FinalizerChange;
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
+use metahook_core::children::claims::ClaimedObject;
 use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::reconcile::ports::WriteAnswer;
-use serde_json::Value;
 use tracing::Instrument;
 
 use crate::cluster::access;
@@ -61,18 +61,19 @@ impl ObjectWriter {
         Err(error.with_right(message))
     }
 
-    /// Reads the object, changes it and writes it; gives back the object as it is then, `None` where it is gone.
-    pub(crate) async fn rewrite(
+    /// Reads the object, changes it as the claim says, and writes it; gives back the object as it is then, `None` where it is
+    /// gone.
+    pub(crate) async fn claim(
         &self,
-        id: &ObjectId,
-        uid: &Uid,
+        claimed: &ClaimedObject,
+        parent: &Object,
         writer: &Writer,
-        change: impl Fn(&mut Value),
     ) -> Result<Option<Arc<Object>>, ApplyError> {
-        let guard = self.data.write_guard(id, writer);
-        let rewritten = self.api.rewrite(id, uid, change).await;
+        let (id, uid) = (claimed.id(), &claimed.object.uid);
+        let guard = self.data.write_guard(&id, writer);
+        let rewritten = self.api.rewrite(&id, uid, |object| claimed.carry_out(object, parent)).await;
         let events = self.naming_rights(rewritten).await?;
-        self.data.observer.wrote(writer, "claim or release", id);
+        self.data.observer.wrote(writer, "claim or release", &id);
         Ok(observe(guard, events))
     }
 

@@ -4,17 +4,15 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::api::hook::{HookName, Via};
 use crate::api::reason::EventReason;
 use crate::api::selection::FinalizerChange;
-use crate::children::claims::{self, Claim, ClaimedObject};
+use crate::children::claims::{Claim, ClaimedObject};
 use crate::children::plan::read_late;
 use crate::children::write_history::PastWrites;
 use crate::error_chain;
 use crate::hash::{Fingerprint, Fingerprinter};
-use crate::object::id::{ObjectId, Resource};
+use crate::object::id::Resource;
 use crate::object::selector::Selector;
 use crate::object::{ChildMap, Object};
 use crate::reconcile::error::{ClaimError, ReconcileError};
@@ -215,30 +213,23 @@ impl<W: World> Sequence<'_, W> {
     ) -> Result<Claimed, ClaimError> {
         let mut claimed = Claimed { children: self.world.config().no_children(), wrote: false, error: None };
         let mut parent_exists = false;
-        for ClaimedObject { resource, object, claim } in claims {
-            let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
+        for one @ ClaimedObject { resource, object, claim } in claims {
             let now = match claim {
                 Claim::Leave => continue,
                 Claim::Keep => Ok(Some(Arc::clone(object))),
-                Claim::Renew => {
-                    let renew = |object: &mut Value| claims::renew(object, parent);
-                    self.world.rewrite(&id, &object.uid, renew).await
-                }
+                Claim::Renew => self.world.claim(one, parent).await,
                 Claim::Adopt => {
                     if !parent_exists {
                         // The one that was read may be long gone.
                         if !self.world.is_there(parent).await? {
-                            return Err(ClaimError::ParentGone { id: Box::new(id) });
+                            return Err(ClaimError::ParentGone { id: Box::new(one.id()) });
                         }
                         parent_exists = true;
                     }
                     // The plan is made for the version that the API server has now.
-                    self.world.rewrite(&id, &object.uid, |object| claims::adopt(object, parent)).await
+                    self.world.claim(one, parent).await
                 }
-                Claim::Release => {
-                    let release = |object: &mut Value| claims::release(object, parent);
-                    self.world.rewrite(&id, &object.uid, release).await.map(|_released| None)
-                }
+                Claim::Release => self.world.claim(one, parent).await.map(|_released| None),
             };
             match now {
                 Ok(now) => {

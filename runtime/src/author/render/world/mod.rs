@@ -39,8 +39,10 @@ pub(crate) struct World {
 /// A write that an API server refuses.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    #[error("{id} cannot be made: there is another object of that name{owner}")]
-    Taken { id: ObjectId, owner: String },
+    #[error("an object of that name exists already{owner}")]
+    Taken { owner: String },
+    #[error("it cannot become what is wanted, nor can it be made anew, so it is left as it is: {fault}")]
+    Unmakable { fault: String },
     #[error("{id}")]
     Object { id: ObjectId, source: ObjectError },
 }
@@ -117,7 +119,7 @@ impl World {
         self.caches.entry(Arc::clone(resource)).or_default()
     }
 
-    pub(crate) fn view(&self, resource: &Arc<Resource>) -> Option<&Cache> {
+    pub(crate) fn view(&self, resource: &Resource) -> Option<&Cache> {
         self.caches.get(resource)
     }
 
@@ -214,7 +216,7 @@ impl World {
     fn create(&mut self, id: &ObjectId, body: &Value) -> Result<Vec<Effect>, Refusal> {
         if let Some(holder) = self.get(id) {
             let owner = holder.value().ok().and_then(|holder| owner_of(&holder)).unwrap_or_default();
-            return Err(Refusal::Taken { id: id.clone(), owner });
+            return Err(Refusal::Taken { owner });
         }
         let mut value = body.clone();
         let uid = self.next_uid();

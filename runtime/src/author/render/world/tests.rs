@@ -47,7 +47,7 @@ fn a_new_object_gets_what_an_api_server_sets() {
     create(&mut world, "ConfigMap", "c", &json!({})).unwrap();
     assert_eq!(stored(&world, &id("ConfigMap", "c"))["metadata"].get("generation"), None);
     let taken = create(&mut world, "Thing", "a", &json!({})).unwrap_err().to_string();
-    assert_eq!(taken, "Thing ns/a cannot be made: there is another object of that name");
+    assert_eq!(taken, "an object of that name exists already");
 }
 
 #[test]
