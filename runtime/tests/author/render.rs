@@ -355,8 +355,11 @@ fn owned(names: &[&str]) -> String {
         json!({"apiVersion": "example.com/v1", "kind": "Thing", "name": "a", "uid": "u", "controller": true});
     let one = |name: &&str| {
         let mut map = config_map(name, "x");
-        map["metadata"] = json!({
-            "name": name, "namespace": "ns", "ownerReferences": [owner], "labels": {"controller-uid": "u"},
+        map["metadata"] = json!({"name": name, "namespace": "ns", "labels": {"controller-uid": "u"}});
+        let applied = map.to_string();
+        map["metadata"]["ownerReferences"] = json!([owner]);
+        map["metadata"]["annotations"] = json!({
+            "metacontroller.k8s.io/last-applied-configuration": applied, "metahook.dev/controller": "c",
         });
         map.to_string()
     };
