@@ -15,6 +15,7 @@ use metahook_core::children::desired::ChildKind;
 use metahook_core::children::plan::{DryRunResult, DryRunVerdict, judge, learn};
 use metahook_core::children::write_history::{PastWrites, WriteHistory};
 use metahook_core::hash::Fingerprint;
+use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::selector::{Selector, UID_LABEL};
 use metahook_core::object::{ChildMap, Object};
@@ -53,6 +54,13 @@ pub(crate) enum Deed {
         parent: u8,
         child: u8,
     },
+    /// Another client takes off the annotations of a child.
+    Bare {
+        parent: u8,
+        child: u8,
+    },
+    /// The server lists the children anew, as after a restart.
+    Relist,
     NoChild {
         parent: u8,
         child: u8,
@@ -116,6 +124,10 @@ pub(crate) struct Server {
     pub(crate) revision_kind: Arc<Resource>,
     parents: Cache,
     children: Cache,
+    /// Children are held by their metadata, where this server did not make them.
+    cuts: bool,
+    /// Children that were read for it.
+    pub(crate) reads: u64,
     pub(crate) settings: Cache,
     pub(crate) revisions: Cache,
     pub(crate) interests: RelatedIndex,
@@ -178,6 +190,8 @@ impl Server {
             revision_kind,
             parents: Cache::default(),
             children: Cache::default(),
+            cuts: false,
+            reads: 0,
             settings: Cache::default(),
             revisions: Cache::default(),
             interests: RelatedIndex::default(),
@@ -185,6 +199,11 @@ impl Server {
             module: 0,
             write_histories: BTreeMap::new(),
         }
+    }
+
+    /// The same server, which holds children that it did not write by their metadata alone.
+    pub(crate) fn cutting(self) -> Self {
+        Self { children: Cache::cutting(0), cuts: true, ..self }
     }
 
     pub(crate) fn does(&mut self, deed: Deed) {
@@ -199,6 +218,11 @@ impl Server {
                 let id = self.child(parent, child);
                 self.cluster.edit(&id, |object| object["metadata"]["labels"] = json!({}));
             }
+            Deed::Bare { parent, child } => {
+                let id = self.child(parent, child);
+                self.cluster.edit(&id, |object| object["metadata"]["annotations"] = json!({}));
+            }
+            Deed::Relist => self.lists_children_anew(),
             Deed::NoChild { parent, child } => drop(self.cluster.delete(&self.child(parent, child), None)),
             Deed::NoRevisions(parent) => self.forget_revisions(parent),
             Deed::Orphan { parent, child } => self.orphan(parent, child),
@@ -215,6 +239,16 @@ impl Server {
             Deed::Pass(parent) => self.pass(&self.parent(parent).key),
             Deed::Work => self.work(),
         }
+    }
+
+    fn lists_children_anew(&mut self) {
+        self.children = if self.cuts { Cache::cutting(0) } else { Cache::default() };
+        self.children.apply(CacheEvent::ListBegins);
+        for object in self.cluster.all(&self.child_kind) {
+            let touched = self.children.apply(CacheEvent::Listed(object));
+            self.trigger(&touched, Told::Children, None);
+        }
+        self.children.apply(CacheEvent::ListEnds);
     }
 
     /// Works everything off, and looks at every parent once more.
@@ -236,7 +270,7 @@ impl Server {
     pub(crate) fn statuses_are_current(&self) -> bool {
         self.parents.all().all(|parent| {
             let mine = self.children.all().filter(|child| child.controller.as_ref() == Some(&parent.uid));
-            let status = &parent.value().unwrap()["status"];
+            let status = &parent.whole().unwrap().value().unwrap()["status"];
             status["texts"].as_array().map(Vec::len) == Some(mine.count())
         })
     }
@@ -348,7 +382,7 @@ impl Server {
 
     /// The pass of `controller::composite`, with the model in the place of the API server.
     fn pass(&mut self, key: &Key) {
-        let Some(parent) = self.parents.get(key).cloned() else {
+        let Some(parent) = self.parents.get(key).and_then(CachedObject::whole).cloned() else {
             self.interests.remove(key);
             return self.settled.forget(key);
         };
@@ -361,6 +395,12 @@ impl Server {
             InputParts { hook: HookName::Sync, hooks: hook, related, rollout, older_decorators: None };
         let revision = CacheRevision::of(&parent, hook, None, self.children.changes_for(&parent.uid));
         let input = ReconcileInput::of(&self.config, &parent, parts, candidates).unwrap();
+        let unread = input.unread().map(|one| (Arc::clone(&one.resource), one.object.key.clone()));
+        let unread: Vec<_> = unread.collect();
+        if !unread.is_empty() {
+            self.read(unread, key);
+            return self.pass(key);
+        }
         let print = match self.saving {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
             Saving::Nothing | Saving::Settling | Saving::Checking => input.fingerprint(),
@@ -433,8 +473,8 @@ impl Server {
             self.settled.put_off_status(&input.parent.key);
             return Ok((true, print));
         }
-        let now = self.parents.get(&input.parent.key).filter(|now| now.uid == input.parent.uid).cloned();
-        if let Some(body) = now.and_then(|now| {
+        let now = self.parents.get(&input.parent.key).filter(|now| now.uid == input.parent.uid);
+        if let Some(body) = now.and_then(CachedObject::whole).cloned().and_then(|now| {
             metahook_core::decorator::status(&now, plan.decoration.status.unwrap_or_default())
         }) {
             let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: input.parent.key.clone() };
@@ -448,7 +488,12 @@ impl Server {
         let (mut children, mut wrote) = (self.config.no_children(), false);
         for claimed in &input.claims {
             let id = ObjectId { resource: Arc::clone(&claimed.resource), key: claimed.object.key.clone() };
-            let mut body = claimed.object.value().unwrap();
+            let Some(object) =
+                claimed.object.whole().cloned().or_else(|| self.cluster.get(&id).map(Arc::new))
+            else {
+                continue;
+            };
+            let mut body = object.value().unwrap();
             body["metadata"]["ownerReferences"] = match claimed.claim {
                 Claim::Adopt => json!([owner_reference(&input.parent)]),
                 Claim::Release => json!([]),
@@ -457,23 +502,37 @@ impl Server {
                     body["metadata"]["ownerReferences"].take()
                 }
                 Claim::Keep | Claim::Leave => {
-                    children.insert(&claimed.resource, Arc::clone(&claimed.object));
+                    children.insert(&claimed.resource, Arc::clone(&object));
                     continue;
                 }
             };
             if claimed.claim == Claim::Renew {
-                children.insert(&claimed.resource, Arc::clone(&claimed.object));
+                children.insert(&claimed.resource, Arc::clone(&object));
             }
             if claimed.claim == Claim::Adopt {
                 // The parent in the store may be gone.
                 let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: input.parent.key.clone() };
                 self.cluster.get(&id).filter(|now| now.uid == input.parent.uid).ok_or(Conflict)?;
-                children.insert(&claimed.resource, Arc::clone(&claimed.object));
+                children.insert(&claimed.resource, Arc::clone(&object));
             }
             self.write(&Op::Replace { id, body }, &input.parent.key)?;
             wrote = true;
         }
         Ok((children, wrote))
+    }
+
+    /// Reads what the cache holds by its metadata alone. What is gone is left to its event.
+    fn read(&mut self, unread: Vec<(Arc<Resource>, Key)>, parent: &Key) {
+        for (resource, key) in unread {
+            self.reads += 1;
+            let id = ObjectId { resource, key: key.clone() };
+            let event = match self.cluster.get(&id) {
+                Some(now) => CacheEvent::Read(Arc::new(now)),
+                None => CacheEvent::Missing(key.clone(), self.children.get(&key).unwrap().uid.clone()),
+            };
+            let touched = self.children.apply(event);
+            self.trigger(&touched, Told::Children, Some(parent));
+        }
     }
 
     fn write(&mut self, op: &Op, parent: &Key) -> Result<Option<Arc<Object>>, Conflict> {

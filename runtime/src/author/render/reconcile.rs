@@ -138,7 +138,12 @@ impl Simulation {
             let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
             match claim {
                 Claim::Leave => {}
-                Claim::Keep => children.insert(resource, Arc::clone(object)),
+                // The world holds all objects whole.
+                Claim::Keep => {
+                    if let Some(object) = object.whole() {
+                        children.insert(resource, Arc::clone(object));
+                    }
+                }
                 Claim::Renew => {
                     let effects = self.world.rewrite(&id, |object| claims::renew(object, parent))?;
                     round.record("renew", effects);

@@ -13,6 +13,7 @@ use metahook_core::children::plan::{DryRunResult, DryRunVerdict, judge, learn, n
 use metahook_core::children::{Op, WriteConcurrency, stages};
 use metahook_core::counted;
 use metahook_core::object::Object;
+use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::ObjectId;
 use metahook_core::reconcile::config::KindConfig;
 use metahook_core::reconcile::input::ReconcileInput;
@@ -201,7 +202,7 @@ impl ChildWriter {
         let parent = &input.parent;
         let overlap = |store: &Arc<Store>| {
             let all = store.candidates(&parent.uid, &parent.key.namespace, input.selector.as_ref());
-            let controlled = |child: &&Arc<Object>| child.controller.as_ref() == Some(&parent.uid);
+            let controlled = |child: &&CachedObject| child.controller.as_ref() == Some(&parent.uid);
             let (child, other) = all
                 .iter()
                 .filter(controlled)

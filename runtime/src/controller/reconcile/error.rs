@@ -76,6 +76,8 @@ pub(crate) enum ClaimError {
     Apply(#[from] ApplyError),
     #[error("{id} is not adopted: its parent to be is gone or being deleted")]
     ParentGone { id: ObjectId },
+    #[error("{id} changes faster than it can be read")]
+    Unread { id: ObjectId },
 }
 
 impl ReconcileError {
@@ -173,6 +175,7 @@ impl ClaimError {
         match self {
             Self::Apply(error) => error.retry(),
             Self::ParentGone { .. } => Retry::Loud,
+            Self::Unread { .. } => Retry::Quiet,
         }
     }
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use metahook_core::api::hook::{HookName, Via};
 use metahook_core::api::reason::EventReason;
+use metahook_core::children::claims::ClaimedObject;
 use metahook_core::children::plan::read_late;
 use metahook_core::children::write_history::PastWrites;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
-use metahook_core::object::id::Resource;
+use metahook_core::object::id::{ObjectId, Resource};
 use metahook_core::object::selector::Selector;
 use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::input::{InputParts, ReconcileInput};
@@ -23,12 +24,15 @@ use metahook_core::settled::{HookNeed, Purity, SettledState};
 use crate::controller::hooks::{Asked, HookAnswer, HookError, LoadedHooks};
 use crate::controller::reconcile::memory::Attempts;
 use crate::controller::reconcile::write::Claimed;
-use crate::controller::reconcile::{Progress, Reconcile, ReconcileError, Reconciler};
+use crate::controller::reconcile::{ClaimError, Progress, Reconcile, ReconcileError, Reconciler};
 use crate::controller::related::{Asking, Customized};
 use crate::hook::wasm::run::CallError;
 use crate::memory::{MemoryShort, Reservation};
 use crate::store::Writer;
 use crate::telemetry::error_chain;
+
+/// A child that was replaced meanwhile is read again at most so often.
+const MAX_READS: usize = 3;
 
 /// The input of a reconcile, and the answers of the customize hook that it is made with.
 struct Gathered {
@@ -68,6 +72,7 @@ impl Reconciler {
                 Some(answer)
             }
         };
+        let gathered = self.read_children(&hooks, gathered, memory).await?;
         let Gathered { input, fingerprint, customized } = gathered;
         if memory.short_of().is_some() {
             return Err(MemoryShort.into());
@@ -163,6 +168,38 @@ impl Reconciler {
             };
             parent = now;
             wrote = true;
+        }
+    }
+
+    /// Reads the children that the cache holds by their metadata alone, and the rest once more. What is read stays whole.
+    async fn read_children(
+        &self,
+        hooks: &LoadedHooks,
+        mut gathered: Gathered,
+        memory: &Reservation,
+    ) -> Result<Gathered, ReconcileError> {
+        for _ in 0..MAX_READS {
+            if gathered.input.unread().next().is_none() {
+                break;
+            }
+            for ClaimedObject { resource, object, .. } in gathered.input.unread() {
+                let Some(store) = self.data.children_of(resource) else { continue };
+                memory.charge(estimate::of_read(object))?;
+                let read = store.read_whole(object).await;
+                memory.refund(estimate::of_read(object));
+                read?;
+            }
+            let (parent, hook) = (Arc::clone(&gathered.input.parent), gathered.input.hook);
+            gathered = self.gather(hooks, &parent, hook, (Asking::Cached, memory)).await?;
+        }
+        let id = |one: &ClaimedObject| ObjectId {
+            resource: Arc::clone(&one.resource),
+            key: one.object.key.clone(),
+        };
+        let unread = gathered.input.unread().next().map(id);
+        match unread {
+            Some(id) => Err(ReconcileError::Claim(ClaimError::Unread { id })),
+            None => Ok(gathered),
         }
     }
 

@@ -117,7 +117,7 @@ async fn an_orphan_is_adopted_once_its_parent_was_read() {
     for answer in ANSWERS {
         let scenario = Scenario::new(answer);
         let orphan = Arc::new(object(&children()));
-        let claims = [ClaimedObject { resource: children(), object: orphan, claim: Claim::Adopt }];
+        let claims = [ClaimedObject { resource: children(), object: orphan.into(), claim: Claim::Adopt }];
         let claimed = scenario
             .reconciler
             .children
@@ -145,7 +145,7 @@ async fn a_child_that_no_longer_matches_is_released() {
     for answer in ANSWERS {
         let scenario = Scenario::new(answer);
         let child = Arc::new(Object::parse(&owned_body("1").to_string(), None).unwrap());
-        let claims = [ClaimedObject { resource: children(), object: child, claim: Claim::Release }];
+        let claims = [ClaimedObject { resource: children(), object: child.into(), claim: Claim::Release }];
         let writer = scenario.data().writer(&parent.key);
         let claimed = scenario.reconciler.children.writer.claim(&parent, &claims, &writer).await;
         let result =
@@ -171,7 +171,7 @@ async fn a_reference_to_another_version_of_the_parent_is_renewed() {
     for answer in ANSWERS {
         let scenario = Scenario::new(answer);
         let child = Arc::new(Object::parse(&owned_body("1").to_string(), None).unwrap());
-        let claims = [ClaimedObject { resource: children(), object: child, claim: Claim::Renew }];
+        let claims = [ClaimedObject { resource: children(), object: child.into(), claim: Claim::Renew }];
         let writer = scenario.data().writer(&parent.key);
         let claimed = scenario.reconciler.children.writer.claim(&parent, &claims, &writer).await;
         results.push(match claimed {

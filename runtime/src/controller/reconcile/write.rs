@@ -7,6 +7,7 @@ use metahook_core::api::selection::FinalizerChange;
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
 use metahook_core::children::claims::{self, Claim, ClaimedObject};
+use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::{ChildMap, Object};
 use serde_json::Value;
@@ -160,7 +161,7 @@ impl ObjectWriter {
             let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
             match claim {
                 Claim::Leave => {}
-                Claim::Keep => claimed.children.insert(resource, Arc::clone(object)),
+                Claim::Keep => claimed.children.insert(resource, whole(&id, object)?),
                 Claim::Renew => {
                     let renew = |object: &mut Value| claims::renew(object, parent);
                     match self.rewrite(&id, &object.uid, writer, renew).await {
@@ -173,7 +174,7 @@ impl ObjectWriter {
                         // The plan needs the child as it is now.
                         Err(error) if error.is_conflict() => return Err(error.into()),
                         Err(error) => {
-                            claimed.children.insert(resource, Arc::clone(object));
+                            claimed.children.insert(resource, whole(&id, object)?);
                             claimed.error.get_or_insert(error.into());
                         }
                     }
@@ -241,6 +242,11 @@ impl ObjectWriter {
             _ => Err(ClaimError::ParentGone { id: orphan.clone() }),
         }
     }
+}
+
+/// Children are read before they are claimed.
+fn whole(id: &ObjectId, child: &CachedObject) -> Result<Arc<Object>, ClaimError> {
+    child.whole().cloned().ok_or_else(|| ClaimError::Unread { id: id.clone() })
 }
 
 /// Passes the answer of a write to the store; gives back the object as it was written last.

@@ -12,6 +12,8 @@ use metahook_core::cache::label_index::OrphanAdopters;
 use metahook_core::cache::{ObjectChange, trigger};
 use metahook_core::children::deletion_brake::Census;
 use metahook_core::hash::Fingerprint;
+use metahook_core::object::Object;
+use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::Key;
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::pacing::{ResyncRounds, resync_delay};
@@ -191,7 +193,7 @@ fn spawn_triggers(part: &ParentQueue) {
     // From here on changes arrive. The parents that were listed before are observed here.
     data.parents.view(|parents| {
         for parent in parents.all() {
-            let change = ObjectChange { before: None, after: Some(Arc::clone(parent)) };
+            let change = ObjectChange { before: None, after: Some(parent.clone()) };
             part.reconciler.parents.observe(&change);
             if let Some(adopters) = &adopters {
                 lock(adopters).learn(&change);
@@ -235,7 +237,8 @@ impl Trigger {
                 None => trigger::on_child(change, parents, None),
             };
             // Objects that the controller does not select may own children of the same kinds.
-            keys.retain(|key| parents.get(key).is_some_and(|parent| data.config.selection.includes(parent)));
+            let is_selected = |parent: &Arc<Object>| data.config.selection.includes(parent);
+            keys.retain(|key| parents.get(key).and_then(CachedObject::whole).is_some_and(is_selected));
             keys
         })
     }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::{Cache, CacheEvent};
+use crate::object::cached::CachedObject;
 use crate::object::testing::{a, resource};
 use crate::related::rule::Names;
 use crate::related::selection::{namespaces, select};
@@ -31,6 +32,7 @@ fn pod(key: &str, labels: &str) -> Arc<Object> {
 }
 
 fn woken(all: &RelatedIndex, before: Option<Arc<Object>>, after: Option<Arc<Object>>) -> Vec<String> {
+    let [before, after] = [before, after].map(|side| side.map(Into::into));
     let touched = ObjectChange { before, after };
     let found = all.on_object(&resource("v1", "Pod"), &touched, |_| None);
     found.iter().map(ToString::to_string).collect()
@@ -115,7 +117,7 @@ fn a_namespace_wakes_who_selected_it_or_selects_it_now() {
     all.set(&Key::new("n", "x"), vec![rule("team=x")]).unwrap();
     all.set(&Key::new("n", "y"), vec![rule("team=y")]).unwrap();
     all.set(&Key::new("n", "any"), vec![rule("")]).unwrap();
-    let team = |team: &str| Some(a("v1", "Namespace", "m").label("team", team).object());
+    let team = |team: &str| Some(a("v1", "Namespace", "m").label("team", team).cached());
     let woken = |before, after| -> Vec<String> {
         all.on_namespace(&PendingChange::<()>::of(&ObjectChange { before, after }, None).unwrap())
             .iter()
@@ -253,11 +255,11 @@ proptest! {
                     let event = world.event(kind, &format!("{namespace}/{name}"), labels);
                     let resource = resource("v1", kind);
                     let Some(touched) = world.kinds.entry(Arc::clone(&resource)).or_default().apply(event).pop() else { continue };
-                    let namespace = |name: &str| world.namespaces.get(&Key::new("", name)).cloned();
+                    let namespace = |name: &str| world.namespaces.get(&Key::new("", name)).and_then(CachedObject::whole).cloned();
                     let found = world.all.on_object(&resource, &touched, namespace);
                     let matches = |rule: &RelatedRule| {
                         let sides = [&touched.before, &touched.after];
-                        rule.resource == resource && sides.into_iter().flatten().any(|object| rule.matches(object, namespace(&object.key.namespace).as_deref()))
+                        rule.resource == resource && sides.into_iter().flatten().any(|object| rule.matches(object, namespace(&object.key.namespace).as_deref().map(|found| &**found)))
                     };
                     let asked = world.rules.iter().filter(|(_, rules)| rules.iter().any(matches));
                     prop_assert_eq!(&found, &asked.map(|(key, _)| key.clone()).collect());
