@@ -5,6 +5,7 @@ use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::{
     Hook, Parent, condition, config_map, definition, has_condition, is_true, text, uid, version,
 };
+use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
@@ -175,6 +176,61 @@ pub(crate) async fn a_matching_orphan_is_adopted_and_a_child_that_stops_matching
     test.config_maps().until("orphan", "released", |child| owner(child).is_empty()).await?;
     let same = test.config_maps().get("other").await?;
     ensure!(version(&same) == version(&other), "an orphan that never matched was written: {same}");
+    Ok(())
+}
+
+/// Of a large object that no controller made the server holds the metadata alone, until a hook may see it.
+pub(crate) async fn large_objects_are_shown_whole_to_the_hooks_that_see_them(
+    test: &mut Fixture,
+) -> Result<()> {
+    const SIZE: usize = 100_000;
+    let large = json!({ "k": "x".repeat(SIZE) });
+    // All stay as they are.
+    let program = |asked: &Asked| -> Answer {
+        if asked.path == "/customize" {
+            let rule = json!({ "apiVersion": "v1", "resource": "configmaps", "labelSelector": { "matchLabels": { "app": "others" } } });
+            return json!({ "relatedResources": [rule] }).into();
+        }
+        let body = |child: &Value| {
+            let name = text(child, "/metadata/name");
+            config_map(name, child["metadata"]["labels"].clone(), child["data"].clone())
+        };
+        let children = asked.body["children"]["ConfigMap.v1"].as_object();
+        json!({ "children": children.into_iter().flat_map(|all| all.values()).map(body).collect::<Vec<_>>() })
+            .into()
+    };
+    let webhook = Webhook::serve(program).await?;
+    let hook = |path: &str| Hook::webhook(&webhook.url(path));
+    let shows = |asked: &Asked, path: &str, of: &str, name: &str| {
+        let shown = asked.body[of]["ConfigMap.v1"][name]["data"]["k"].as_str().map(str::len);
+        asked.path == path && shown == Some(SIZE)
+    };
+    test.define_kind().await?;
+    let parent = test.create(test.parent("a").selecting("app", "ours")).await?;
+    let place = test.config_maps();
+    let ours = json!({ "app": "ours" });
+    test.make(&place, config_map("orphan", ours.clone(), large.clone())).await?;
+    let mut kept = config_map("kept", ours, large.clone());
+    kept["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": test.kind().api_version(), "kind": test.kind().kind, "name": "a", "uid": uid(&parent), "controller": true,
+    }]);
+    test.make(&place, kept).await?;
+    let labels = json!({ "controller-uid": uid(&parent) });
+    test.make(&place, config_map("generated", labels, large.clone())).await?;
+    test.make(&place, config_map("other", json!({ "app": "others" }), large)).await?;
+    test.serve()?;
+    let controller = |test: &Fixture| test.controller().making(&CONFIG_MAP, "OnDelete");
+    test.host(controller(test).by_own_selectors().synced_by(hook("/own"))).await?;
+    for name in ["orphan", "kept"] {
+        webhook.until_asked(name, |asked| shows(asked, "/own", "children", name)).await?;
+    }
+    let generating = controller(test).renamed(&format!("{}-generating", test.name())).generating_selectors();
+    test.host(generating.synced_by(hook("/generated"))).await?;
+    webhook.until_asked("generated", |asked| shows(asked, "/generated", "children", "generated")).await?;
+    // Now all of the kind are needed whole, also those that were held by their metadata.
+    let related = controller(test).renamed(&format!("{}-related", test.name())).generating_selectors();
+    test.host(related.synced_by(hook("/related")).customized_by(hook("/customize"))).await?;
+    webhook.until_asked("related", |asked| shows(asked, "/related", "related", "other")).await?;
     Ok(())
 }
 

@@ -325,6 +325,7 @@ fn of_composites() -> Vec<Test> {
             in_place_a_child_keeps_what_others_added_and_loses_what_the_hook_dropped,
             without_a_method_a_child_that_is_there_is_left_as_it_is,
             a_matching_orphan_is_adopted_and_a_child_that_stops_matching_is_released,
+            large_objects_are_shown_whole_to_the_hooks_that_see_them,
             a_parent_kind_that_is_defined_later_is_served_then,
             a_parent_kind_that_loses_its_status_stops_the_controller_until_it_is_back,
             a_finalizer_left_by_metacontroller_comes_off,

@@ -25,9 +25,10 @@ use metahook_core::api::policy::{HookPolicy, ServiceAccountRef};
 use metahook_core::cache::Cache;
 use metahook_core::children::desired::Applying;
 use metahook_core::hosting::Hosting;
-use metahook_core::object::Object;
+use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_core::object::selector::Selector;
+use metahook_core::object::{Object, ObjectMeta};
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::pacing::self_triggered::SelfTriggerLimits;
 use metahook_core::reconcile::config::ControllerConfig;
@@ -213,8 +214,13 @@ impl ControllerData {
         self.stores().find(|store| store.resource == id.resource).map(|store| store.writing(&id.key, writer))
     }
 
+    /// The store of a kind of children.
+    pub(crate) fn children_of(&self, resource: &Resource) -> Option<&Arc<Store>> {
+        self.children.iter().find(|store| *store.resource == *resource)
+    }
+
     pub(crate) fn observed_child(&self, id: &ObjectId) -> Option<Arc<Object>> {
-        self.children.iter().find(|store| store.resource == id.resource)?.get(&id.key)
+        self.children_of(&id.resource)?.get(&id.key)
     }
 
     /// Adds the parents that a change concerns to their queue. `cause`: if another client made it.
@@ -259,9 +265,9 @@ impl ControllerData {
         parent: &Object,
         resource: &Resource,
         selector: Option<&Selector>,
-    ) -> Vec<Arc<Object>> {
-        let store = self.children.iter().find(|store| *store.resource == *resource);
-        let mut all = store
+    ) -> Vec<CachedObject> {
+        let mut all = self
+            .children_of(resource)
             .map(|store| store.candidates(&parent.uid, &parent.key.namespace, selector))
             .unwrap_or_default();
         all.retain(|object| self.other_controller(object).is_none());
@@ -269,7 +275,7 @@ impl ControllerData {
     }
 
     /// Another controller that made this child: as long as it exists, the child is left to it.
-    pub(crate) fn other_controller<'a>(&self, child: &'a Object) -> Option<&'a str> {
+    pub(crate) fn other_controller<'a>(&self, child: &'a ObjectMeta) -> Option<&'a str> {
         let maker = self.config.other_maker(child)?;
         self.controllers.get(maker.kind, maker.name).map(|_| maker.name)
     }

@@ -2,6 +2,9 @@
 //!
 //! The answer to an own write enters the cache at once, by the same door as a watch event. It wakes every parent that it concerns
 //! except the one whose reconcile wrote it, which comes again by itself. The event that repeats the answer is then old.
+//!
+//! Most large objects of a cluster are nobody's children, and no hook is ever shown them. A store that is opened for children alone
+//! holds them by their metadata. As soon as somebody needs whole objects of the kind, it lists them anew.
 
 pub(crate) mod change_queue;
 pub(crate) mod listeners;
@@ -18,13 +21,15 @@ use futures_util::{FutureExt, StreamExt};
 use metahook_core::api::server_objects::ServerObjects;
 use metahook_core::cache::{Cache, CacheEvent};
 use metahook_core::object::Object;
+use metahook_core::object::cached::{CachedObject, MAX_UNSEEN_BYTES};
 use metahook_core::object::id::{Gvr, Key, ObjectId, Resource, Uid};
 use metahook_core::object::selector::Selector;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::api_client::ApiClient;
+use crate::cluster::apply::ApplyError;
 use crate::cluster::restores::{Growing, Restores};
 use crate::cluster::rights::WatchFailure;
 use crate::cluster::watch::watch as watch_resource;
@@ -51,12 +56,22 @@ pub(crate) struct Store {
     pub(crate) resource: Arc<Resource>,
     state: Mutex<State>,
     restores: Restores,
-    /// Everything has been listed after so many restores of the cluster; `None`: not yet.
-    synced: watch::Sender<Option<u64>>,
+    api: ApiClient,
+    /// `None`: not everything has been listed yet.
+    synced: watch::Sender<Option<Synced>>,
+    /// Everything has to be listed anew.
+    relist: Arc<Notify>,
     opened: Mutex<Instant>,
     of_account: bool,
     /// Feeds it; set once.
     task: OnceLock<AbortOnDropHandle<()>>,
+}
+
+/// A list that was complete: after so many restores of the cluster, and whether all objects were held whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Synced {
+    restores: u64,
+    whole: bool,
 }
 
 #[derive(Default)]
@@ -106,6 +121,19 @@ impl Stores {
 
     /// The same for one namespace alone, where the right to see the others may be missing.
     pub(crate) fn open_within(&self, resource: &Arc<Resource>, namespace: Option<&Arc<str>>) -> Arc<Store> {
+        let store = self.open_with(resource, namespace, Cache::default());
+        store.keep_whole();
+        store
+    }
+
+    /// The same for a holder that looks for children alone: large objects that are no controller's may be held by their
+    /// metadata.
+    pub(crate) fn open_for_children(&self, resource: &Arc<Resource>) -> Arc<Store> {
+        self.open_with(resource, None, Cache::cutting(MAX_UNSEEN_BYTES))
+    }
+
+    /// `cache`: what a new store begins with.
+    fn open_with(&self, resource: &Arc<Resource>, namespace: Option<&Arc<str>>, cache: Cache) -> Arc<Store> {
         let place = (resource.gvr(), namespace.cloned());
         let mut open = lock(&self.open);
         open.retain(|_, store| store.strong_count() > 0);
@@ -116,15 +144,18 @@ impl Stores {
         }
         let store = Arc::new(Store {
             resource: Arc::clone(resource),
-            state: Mutex::new(State { hidden: self.api.server_objects(resource), ..State::default() }),
+            state: Mutex::new(State { cache, hidden: self.api.server_objects(resource), ..State::default() }),
             restores: self.api.restores.clone(),
+            api: self.api.clone(),
             synced: watch::Sender::new(None),
+            relist: Arc::default(),
             opened: Mutex::new(Instant::now()),
             of_account: self.of_account,
             task: OnceLock::new(),
         });
         let of = (Arc::clone(resource), namespace.cloned());
-        let task = tokio::spawn(follow(Arc::downgrade(&store), of, self.api.clone()));
+        let task =
+            tokio::spawn(follow(Arc::downgrade(&store), of, self.api.clone(), Arc::clone(&store.relist)));
         store.task.get_or_init(|| AbortOnDropHandle::new(task));
         open.insert(place, Arc::downgrade(&store));
         store
@@ -171,19 +202,53 @@ impl Store {
 
     /// Whether everything there is has been listed once, and after a restore of the cluster once more.
     pub(crate) fn is_synced(&self) -> bool {
-        *self.synced.borrow() >= Some(self.restores.count())
+        let whole = self.keeps_whole();
+        *self.synced.borrow() >= Some(Synced { restores: self.restores.count(), whole })
     }
 
     pub(crate) async fn synced(&self) {
+        let whole = self.keeps_whole();
         let mut synced = self.synced.subscribe();
+        let is_enough =
+            |synced: &Option<Synced>| *synced >= Some(Synced { restores: self.restores.count(), whole });
         // An error means that the sender is gone, and it lives as long as we do.
-        drop(synced.wait_for(|synced| *synced >= Some(self.restores.count())).await);
+        drop(synced.wait_for(is_enough).await);
+    }
+
+    fn keeps_whole(&self) -> bool {
+        lock(&self.state).cache.keeps_whole()
+    }
+
+    /// From now on all objects are held whole. Until those that were not are listed anew, the store is not synced.
+    fn keep_whole(&self) {
+        let mut state = lock(&self.state);
+        if state.cache.keeps_whole() {
+            return;
+        }
+        state.cache.keep_whole();
+        let is_whole = state.cache.all().all(|object| object.whole().is_some());
+        drop(state);
+        self.synced.send_modify(|synced| match synced {
+            Some(synced) if is_whole => synced.whole = true,
+            _ => self.relist.notify_one(),
+        });
+        *lock(&self.opened) = Instant::now();
+    }
+
+    /// Reads a child that is not held whole. It is from then on, until it goes.
+    pub(crate) async fn read_whole(&self, child: &CachedObject) -> Result<(), ApplyError> {
+        let (key, uid) = (child.key.clone(), child.uid.clone());
+        let found =
+            self.api.read(&ObjectId { resource: Arc::clone(&self.resource), key: key.clone() }).await?;
+        let event = found.map_or(CacheEvent::Missing(key, uid), |now| CacheEvent::Read(Arc::new(now)));
+        lock(&self.state).apply(event, None);
+        Ok(())
     }
 
     /// Why the resource cannot be listed, or cannot be watched any more.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let kind = &self.resource.gvk;
-        match (&lock(&self.state).trouble, self.is_synced()) {
+        let (kind, is_synced) = (&self.resource.gvk, self.is_synced());
+        match (&lock(&self.state).trouble, is_synced) {
             (Some(trouble), false) => Some(format!("{kind} cannot be listed: {}", trouble.why)),
             (None, false) if lock(&self.opened).elapsed() >= SLOW_LIST => {
                 Some(format!("{kind} cannot be listed: no list within {} s", SLOW_LIST.as_secs()))
@@ -195,8 +260,14 @@ impl Store {
         }
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Object>> {
+    /// The object, whole or by its metadata.
+    pub(crate) fn held(&self, key: &Key) -> Option<CachedObject> {
         lock(&self.state).cache.get(key).cloned()
+    }
+
+    /// The object, where it is held whole.
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Object>> {
+        lock(&self.state).cache.get(key)?.whole().cloned()
     }
 
     pub(crate) fn candidates(
@@ -204,7 +275,7 @@ impl Store {
         parent: &Uid,
         namespace: &str,
         selector: Option<&Selector>,
-    ) -> Vec<Arc<Object>> {
+    ) -> Vec<CachedObject> {
         lock(&self.state).cache.candidates(parent, namespace, selector)
     }
 
@@ -268,6 +339,7 @@ async fn follow(
     store: Weak<Store>,
     (resource, namespace): (Arc<Resource>, Option<Arc<str>>),
     api: ApiClient,
+    relist: Arc<Notify>,
 ) {
     loop {
         let restores = api.restores.count();
@@ -279,6 +351,7 @@ async fn follow(
                 store.begin_anew();
                 continue;
             }
+            () = relist.notified() => continue,
         };
         if ended.is_ok() {
             return;
@@ -295,7 +368,7 @@ async fn feed(
     namespace: Option<&str>,
     (api, restores): (&ApiClient, u64),
 ) {
-    let mut versions = Growing::default();
+    let (mut versions, mut whole) = (Growing::default(), false);
     let mut events = std::pin::pin!(watch_resource(api, resource, namespace, None));
     while let Some(event) = events.next().await {
         let event = match event {
@@ -332,6 +405,9 @@ async fn feed(
         let unconfirmed = {
             let Some(store) = store.upgrade() else { return };
             let mut state = lock(&store.state);
+            if matches!(event, CacheEvent::ListBegins) {
+                whole = state.cache.keeps_whole();
+            }
             state.apply(event, None);
             if works {
                 state.trouble = None;
@@ -340,7 +416,7 @@ async fn feed(
         };
         confirm(store, resource, api, unconfirmed).await;
         if complete && let Some(store) = store.upgrade() {
-            store.synced.send_replace(Some(restores));
+            store.synced.send_replace(Some(Synced { restores, whole }));
         }
     }
 }
@@ -350,7 +426,7 @@ async fn confirm(
     store: &Weak<Store>,
     resource: &Arc<Resource>,
     api: &ApiClient,
-    unconfirmed: Vec<Arc<Object>>,
+    unconfirmed: Vec<CachedObject>,
 ) {
     for object in unconfirmed {
         let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };

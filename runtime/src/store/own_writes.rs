@@ -113,6 +113,7 @@ impl OwnWrites {
             | CacheEvent::Listed(_)
             | CacheEvent::ListEnds
             | CacheEvent::Applied(_)
+            | CacheEvent::Read(_)
             | CacheEvent::Deleted(_)
             | CacheEvent::Missing(..)
             | CacheEvent::Restored => {}
@@ -158,7 +159,9 @@ mod tests {
         let store = Store {
             resource: config_maps(),
             state: Mutex::default(),
-            synced: watch::Sender::new(Some(0)),
+            api: crate::cluster::fake::answering(|_| None),
+            synced: watch::Sender::new(None),
+            relist: Arc::default(),
             restores: crate::cluster::restores::Restores::default(),
             opened: Mutex::new(tokio::time::Instant::now()),
             of_account: false,
@@ -194,8 +197,8 @@ mod tests {
         std::iter::from_fn(|| changes.try_next()).map(by).collect()
     }
 
-    #[test]
-    fn an_event_that_comes_before_the_answer_to_its_write_is_our_own() {
+    #[tokio::test]
+    async fn an_event_that_comes_before_the_answer_to_its_write_is_our_own() {
         let (store, changes) = store();
         let key = Key::new("n", "a");
         let writing = store.writing(&key, &writer());
@@ -209,8 +212,8 @@ mod tests {
         assert_eq!(sent(&changes), [false], "nothing is held any more");
     }
 
-    #[test]
-    fn what_came_while_a_write_failed_is_another_clients() {
+    #[tokio::test]
+    async fn what_came_while_a_write_failed_is_another_clients() {
         let (store, changes) = store();
         let (one, another) =
             (store.writing(&Key::new("n", "a"), &writer()), store.writing(&Key::new("n", "a"), &writer()));
@@ -221,8 +224,8 @@ mod tests {
         assert_eq!(sent(&changes), [false]);
     }
 
-    #[test]
-    fn the_end_of_an_object_that_we_deleted_is_our_own_whenever_it_comes() {
+    #[tokio::test]
+    async fn the_end_of_an_object_that_we_deleted_is_our_own_whenever_it_comes() {
         let (store, changes) = store();
         let key = Key::new("n", "a");
         watched(&store, CacheEvent::Applied(object("1", 1)));

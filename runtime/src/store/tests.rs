@@ -174,6 +174,85 @@ async fn a_store_begins_anew_where_versions_go_backwards() {
     assert_eq!(restored(&[], None, true, other.clone()).await, (other, 1));
 }
 
+fn large_map(version: u64) -> String {
+    let data = "x".repeat(MAX_UNSEEN_BYTES);
+    format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"namespace":"n","name":"x","uid":"1","resourceVersion":"{version}"}},"data":{{"k":"{data}"}}}}"#
+    )
+}
+
+/// Lists this object; gives the lists and the reads of the object so far.
+fn listing(item: String) -> (ApiClient, Arc<(AtomicUsize, AtomicUsize)>) {
+    let asked = Arc::new(<(AtomicUsize, AtomicUsize)>::default());
+    let counted = Arc::clone(&asked);
+    let api = fake::answering(move |request| {
+        if is_watch(request) {
+            return None;
+        }
+        if request.uri().path().ends_with("/x") {
+            counted.1.fetch_add(1, Ordering::Relaxed);
+            return answer(200, &item);
+        }
+        counted.0.fetch_add(1, Ordering::Relaxed);
+        list_of(50, &item)
+    });
+    (api, asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_of_children_has_large_objects_whole_once_they_are_read() {
+    let (api, asked) = listing(large_map(50));
+    let store = Stores::new(api).open_for_children(&config_maps());
+    store.synced().await;
+    let key = Key::new("n", "x");
+    assert!(store.get(&key).is_none());
+    let all = || store.candidates(&Uid::new("p"), "n", Some(&Selector::default()));
+    let cut = all();
+    assert!(cut.len() == 1 && cut[0].whole().is_none());
+    store.read_whole(&cut[0]).await.unwrap();
+    assert_eq!(store.get(&key).unwrap().json(), large_map(50));
+    assert!(all()[0].whole().is_some());
+    assert_eq!((asked.0.load(Ordering::Relaxed), asked.1.load(Ordering::Relaxed)), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_lists_anew_once_whole_objects_are_needed() {
+    for (item, lists) in [(large_map(50), 2), (config_map(50, "small"), 1)] {
+        let (api, asked) = listing(item.clone());
+        let stores = Stores::new(api);
+        let children = stores.open_for_children(&config_maps());
+        children.synced().await;
+        let changes = children.changes();
+        let store = stores.open(&config_maps());
+        assert!(Arc::ptr_eq(&store, &children));
+        assert_eq!(store.is_synced(), lists == 1, "what is whole is listed once");
+        store.synced().await;
+        assert_eq!(store.get(&Key::new("n", "x")).unwrap().json(), item);
+        assert_eq!(asked.0.load(Ordering::Relaxed), lists);
+        assert_eq!(changes.try_next().is_some(), lists == 2);
+        drop(stores.open_for_children(&config_maps()));
+        assert!(store.is_synced());
+    }
+    let (api, asked) = listing(large_map(50));
+    let store = Stores::new(api).open(&config_maps());
+    store.synced().await;
+    assert!(store.get(&Key::new("n", "x")).is_some() && asked.0.load(Ordering::Relaxed) == 1);
+}
+
+/// Whole objects may be asked for in the middle of a list.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_began_before_whole_objects_were_needed_does_not_count() {
+    let (api, asked) = listing(large_map(50));
+    let stores = Stores::new(api);
+    let children = stores.open_for_children(&config_maps());
+    lock(&children.state).apply(CacheEvent::Listed(Object::parse(&large_map(49), None).unwrap()), None);
+    let store = stores.open(&config_maps());
+    assert!(!store.is_synced());
+    store.synced().await;
+    assert_eq!(store.get(&Key::new("n", "x")).unwrap().json(), large_map(50));
+    assert!(asked.0.load(Ordering::Relaxed) <= 2);
+}
+
 /// Parents, children and related objects all come out of stores.
 #[tokio::test(start_paused = true)]
 async fn a_store_never_has_the_servers_own_objects() {

@@ -201,7 +201,7 @@ pub(crate) async fn large_objects_of_others_are_listed_in_small_pages(test: &mut
     test.create(test.parent("p")).await?;
     test.serve()?;
     test.config_maps().until("child", "made", |_| true).await?;
-    memory_at_most(test, "memory", f64::from(count + 130))?;
+    memory_at_most(test, "memory", f64::from(form(280, 400)))?;
     for name in &names {
         test.config_maps().delete(name).await?;
     }

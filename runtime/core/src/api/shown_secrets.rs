@@ -6,11 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
 use crate::api::policy::from;
 use crate::api::{ControllerError, SpecError};
-use crate::object::Object;
+use crate::object::cached::CachedObject;
 use crate::object::id::{Gvr, Resource, Uid};
 
 /// The type of a Secret that Kubernetes puts the token of a ServiceAccount into. A Secret keeps its type.
@@ -28,7 +26,7 @@ pub enum ShownSecrets {
 
 impl ShownSecrets {
     /// Whether a hook may be shown an object as a child of the parent with this uid.
-    pub(crate) fn shows_child(&self, kind: &Resource, child: &Object, parent: &Uid) -> bool {
+    pub(crate) fn shows_child(&self, kind: &Resource, child: &CachedObject, parent: &Uid) -> bool {
         self.shows(kind, &child.key.namespace)
             || (child.controller.as_ref() == Some(parent) && !is_token(secret_type(child).as_deref()))
     }
@@ -91,10 +89,9 @@ fn is_token(of_type: Option<&str>) -> bool {
 }
 
 /// The type of a Secret; that of a token where it cannot be read.
-fn secret_type(secret: &Object) -> Option<String> {
-    let token = || Some(Value::from(TOKEN));
-    let value = secret.value().ok().map_or_else(token, |mut value| value.get_mut("type").map(Value::take))?;
-    Some(value.as_str().unwrap_or(TOKEN).to_owned())
+fn secret_type(secret: &CachedObject) -> Option<String> {
+    let of_type = secret.of_type()?;
+    Some(of_type.as_str().unwrap_or(TOKEN).to_owned())
 }
 
 pub(super) fn is_secrets(kind: &Gvr) -> bool {

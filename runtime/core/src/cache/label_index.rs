@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use crate::cache::{ObjectChange, change_or_remove, remove_from};
 use crate::object::Object;
+use crate::object::ObjectMeta;
+use crate::object::cached::CachedObject;
 use crate::object::id::Key;
 use crate::object::selector::{Pin, Selector, child_selector};
 
@@ -24,7 +26,7 @@ pub(crate) struct LabelIndex {
 type Places = BTreeMap<Arc<str>, BTreeSet<Key>>;
 
 impl LabelIndex {
-    pub(crate) fn insert(&mut self, object: &Object) {
+    pub(crate) fn insert(&mut self, object: &ObjectMeta) {
         add(&mut self.places, &object.key);
         for (label, value) in &object.labels {
             let values = match self.labelled.get_mut(label.as_str()) {
@@ -38,7 +40,7 @@ impl LabelIndex {
         }
     }
 
-    pub(crate) fn remove(&mut self, object: &Object) {
+    pub(crate) fn remove(&mut self, object: &ObjectMeta) {
         let key = &object.key;
         let remove =
             |places: &mut Places| change_or_remove(places, &key.namespace, |keys| remove_from(keys, key));
@@ -286,7 +288,8 @@ impl OrphanAdopters {
     /// Takes in the change of a parent. A parent with an invalid selector adopts nothing.
     pub fn learn(&mut self, touched: &ObjectChange) {
         if let Some(key) = touched.key() {
-            self.learn_now(key, touched.after.as_deref());
+            let whole = touched.after.as_ref().and_then(CachedObject::whole);
+            self.learn_now(key, whole.map(|parent| &**parent));
         }
     }
 
@@ -304,7 +307,7 @@ impl OrphanAdopters {
     }
 
     /// The parents whose selector matches an orphan: those of its namespace, and those without a namespace.
-    pub fn of<'a>(&'a self, orphan: &'a Object) -> impl Iterator<Item = &'a Key> {
+    pub fn of<'a>(&'a self, orphan: &'a ObjectMeta) -> impl Iterator<Item = &'a Key> {
         let matching = self.index.matching(&orphan.labels);
         matching.filter(|key| key.namespace.is_empty() || key.namespace == orphan.key.namespace)
     }
@@ -313,7 +316,6 @@ impl OrphanAdopters {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::sync::Arc;
 
     use proptest::prelude::*;
     use serde_json::{Value, json};
@@ -321,13 +323,13 @@ mod tests {
     use super::*;
     use crate::object::testing::a;
 
-    fn parent(name: u8, selector: Value) -> Arc<Object> {
+    fn parent(name: u8, selector: Value) -> CachedObject {
         let key = match name % 3 {
             0 => format!("{name}"),
             1 => format!("n/{name}"),
             _ => format!("m/{name}"),
         };
-        a("e/v1", "P", &key).with("spec.selector", selector).object()
+        a("e/v1", "P", &key).with("spec.selector", selector).cached()
     }
 
     fn selector() -> impl Strategy<Value = Value> {
@@ -360,7 +362,7 @@ mod tests {
             for (name, selector) in steps {
                 let after = selector.map(|selector| parent(name, selector));
                 let before = match &after {
-                    Some(parent) => parents.insert(name, Arc::clone(parent)),
+                    Some(parent) => parents.insert(name, parent.clone()),
                     None => parents.remove(&name),
                 };
                 adopters.learn(&ObjectChange { before, after });
@@ -369,7 +371,7 @@ mod tests {
             let orphan = orphan.object();
             let asked = parents.values().filter(|parent| {
                 matches!(&*parent.key.namespace, "" | "n")
-                    && child_selector(parent, false).is_ok_and(|selector| selector.matches(&orphan.labels))
+                    && child_selector(parent.whole().unwrap(), false).is_ok_and(|selector| selector.matches(&orphan.labels))
             });
             let found: Vec<_> = adopters.of(&orphan).cloned().collect();
             let asked: BTreeSet<_> = asked.map(|parent| parent.key.clone()).collect();

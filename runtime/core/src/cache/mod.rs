@@ -5,6 +5,8 @@
 //! - The answer to a deletion only marks the uid. A watch event or a 404 removes the object.
 //! - A list replaces what is cached, except objects that only an answer to an own write has shown: they stay until a watch
 //!   event or a read decides.
+//! - Where only children are looked for, large objects that no controller made are held by their metadata alone, until a
+//!   reconcile reads them.
 //! - Where the cluster was restored from a snapshot, versions begin anew at lower ones: the next list alone counts.
 
 pub mod label_index;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 
 use crate::hash::FastMap;
 use crate::object::Object;
+use crate::object::cached::CachedObject;
 use crate::object::id::{Key, Uid};
 use crate::object::selector::Selector;
 use label_index::{LabelIndex, Position};
@@ -39,6 +42,8 @@ pub struct Cache {
     /// All objects by label, after [`Cache::label`].
     labelled: Option<LabelIndex>,
     by_uid: FastMap<Uid, Key>,
+    /// Objects of more bytes are cut, unless a controller made or read them.
+    max_unseen: Option<usize>,
     /// Keys that the running list has named so far.
     listed: Option<BTreeSet<Key>>,
     /// The latest version in an event: an object that is older and not here has been deleted.
@@ -49,16 +54,18 @@ pub struct Cache {
 #[derive(Debug, Default)]
 struct Owned {
     /// In the order of their keys.
-    children: Vec<Arc<Object>>,
+    children: Vec<CachedObject>,
     /// The number of the last change among them.
     at: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
-    object: Arc<Object>,
+    object: CachedObject,
     /// A watch event has shown it, not only the answer to an own write.
     confirmed: bool,
+    /// A reconcile wrote or read it: it stays whole.
+    pinned: bool,
 }
 
 /// An observation that changes a [`Cache`].
@@ -73,6 +80,8 @@ pub enum CacheEvent {
     Deleted(Object),
     /// The API server's answer to our own create or update.
     Wrote(Arc<Object>),
+    /// A reconcile that needs the whole object read it.
+    Read(Arc<Object>),
     /// The API server accepted our deletion; an event follows when the object is gone.
     Deleting(Key, Uid),
     /// A read found that there is no such object, or another one of that name.
@@ -87,7 +96,7 @@ impl CacheEvent {
         match self {
             Self::ListBegins | Self::ListEnds | Self::Restored => None,
             Self::Listed(object) | Self::Applied(object) | Self::Deleted(object) => Some(&object.key),
-            Self::Wrote(object) => Some(&object.key),
+            Self::Wrote(object) | Self::Read(object) => Some(&object.key),
             Self::Deleting(key, _) | Self::Missing(key, _) => Some(key),
         }
     }
@@ -96,8 +105,8 @@ impl CacheEvent {
 /// One object that is not as it was.
 #[derive(Debug, Clone)]
 pub struct ObjectChange {
-    pub before: Option<Arc<Object>>,
-    pub after: Option<Arc<Object>>,
+    pub before: Option<CachedObject>,
+    pub after: Option<CachedObject>,
 }
 
 impl ObjectChange {
@@ -106,14 +115,29 @@ impl ObjectChange {
     }
 
     /// The object that is no more.
-    pub fn gone(&self) -> Option<&Arc<Object>> {
+    pub fn gone(&self) -> Option<&CachedObject> {
         let is_other =
-            |before: &&Arc<Object>| self.after.as_ref().is_none_or(|after| after.uid != before.uid);
+            |before: &&CachedObject| self.after.as_ref().is_none_or(|after| after.uid != before.uid);
         self.before.as_ref().filter(is_other)
     }
 }
 
 impl Cache {
+    /// A cache in which large objects that no controller made are held by their metadata alone.
+    pub fn cutting(max_unseen: usize) -> Self {
+        Self { max_unseen: Some(max_unseen), ..Self::default() }
+    }
+
+    /// Whether all objects are held whole, but for those that came before [`Cache::keep_whole`].
+    pub fn keeps_whole(&self) -> bool {
+        self.max_unseen.is_none()
+    }
+
+    /// From now on all objects are held whole. Those that were cut become whole with the next list.
+    pub fn keep_whole(&mut self) {
+        self.max_unseen = None;
+    }
+
     /// Takes one event in and returns what it changed.
     pub fn apply(&mut self, event: CacheEvent) -> Vec<ObjectChange> {
         match event {
@@ -135,6 +159,7 @@ impl Cache {
             }
             CacheEvent::Deleted(object) => self.end(&object),
             CacheEvent::Wrote(object) => self.observe_write(object),
+            CacheEvent::Read(object) => self.observe_read(object),
             CacheEvent::Deleting(key, uid) => self.mark_deleting(&key, &uid),
             CacheEvent::Restored => {
                 self.objects.values_mut().for_each(|entry| entry.confirmed = true);
@@ -149,28 +174,29 @@ impl Cache {
     }
 
     /// Objects that only answers to own writes have shown: after a complete list the store reads them.
-    pub fn unconfirmed(&self) -> Vec<Arc<Object>> {
-        self.objects
-            .values()
-            .filter(|entry| !entry.confirmed)
-            .map(|entry| Arc::clone(&entry.object))
-            .collect()
+    pub fn unconfirmed(&self) -> Vec<CachedObject> {
+        self.objects.values().filter(|entry| !entry.confirmed).map(|entry| entry.object.clone()).collect()
     }
 
-    pub fn get(&self, key: &Key) -> Option<&Arc<Object>> {
+    pub fn get(&self, key: &Key) -> Option<&CachedObject> {
         self.objects.get(key).map(|entry| &entry.object)
     }
 
-    pub fn by_uid(&self, uid: &Uid) -> Option<&Arc<Object>> {
+    pub fn by_uid(&self, uid: &Uid) -> Option<&CachedObject> {
         self.get(self.by_uid.get(uid)?)
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Object>> {
+    pub fn all(&self) -> impl Iterator<Item = &CachedObject> {
         self.objects.values().map(|entry| &entry.object)
     }
 
+    /// All objects that are held whole.
+    pub fn all_whole(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.all().filter_map(CachedObject::whole)
+    }
+
     /// Those behind this key, in order.
-    pub fn after(&self, key: Option<&Key>) -> impl Iterator<Item = &Arc<Object>> {
+    pub fn after(&self, key: Option<&Key>) -> impl Iterator<Item = &CachedObject> {
         let from = key.map_or(Bound::Unbounded, Bound::Excluded);
         self.objects.range((from, Bound::Unbounded)).map(|(_, entry)| &entry.object)
     }
@@ -199,7 +225,7 @@ impl Cache {
         namespace: Option<&'a str>,
         selector: &'a Selector,
         after: &'a Position,
-    ) -> Box<dyn Iterator<Item = (&'a str, &'a Arc<Object>)> + 'a> {
+    ) -> Box<dyn Iterator<Item = (&'a str, &'a CachedObject)> + 'a> {
         if let Some(labelled) = &self.labelled {
             let near = labelled.near(namespace, selector, after);
             return Box::new(near.filter_map(|(value, key)| Some((value, self.get(key)?))));
@@ -207,12 +233,13 @@ impl Cache {
         let begin = || Bound::Included(Key::new(namespace.unwrap_or_default(), ""));
         let from = after.key.clone().map_or_else(begin, Bound::Excluded);
         let objects = self.objects.range((from, Bound::Unbounded)).map(|(_, entry)| ("", &entry.object));
-        let is_here = move |object: &Object| namespace.is_none_or(|here| *object.key.namespace == *here);
+        let is_here =
+            move |object: &CachedObject| namespace.is_none_or(|here| *object.key.namespace == *here);
         Box::new(objects.take_while(move |(_, object)| is_here(object)))
     }
 
     /// The object of this name, if there is one, of each namespace that there is.
-    pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = Option<&Arc<Object>>> {
+    pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = Option<&CachedObject>> {
         let mut next = self.objects.keys().next();
         std::iter::from_fn(move || {
             let namespace = &next?.namespace;
@@ -224,8 +251,13 @@ impl Cache {
 
     /// The objects that a parent could claim in a namespace (empty: anywhere): those that it controls, and the orphans
     /// that the selector, if there is one, matches.
-    pub fn candidates(&self, parent: &Uid, namespace: &str, selector: Option<&Selector>) -> Vec<Arc<Object>> {
-        let here = |child: &&Arc<Object>| namespace.is_empty() || *child.key.namespace == *namespace;
+    pub fn candidates(
+        &self,
+        parent: &Uid,
+        namespace: &str,
+        selector: Option<&Selector>,
+    ) -> Vec<CachedObject> {
+        let here = |child: &&CachedObject| namespace.is_empty() || *child.key.namespace == *namespace;
         let owned = self.owned.get(parent).into_iter().flat_map(|owned| &owned.children);
         let mut found: Vec<_> = owned.filter(here).cloned().collect();
         if let Some(selector) = selector.filter(|_| !self.orphans.is_empty()) {
@@ -233,7 +265,7 @@ impl Cache {
             let near = self.orphans.near((!namespace.is_empty()).then_some(namespace), selector, &start);
             let near = near.filter_map(|(_, key)| self.get(key));
             let matching = near.filter(|object| selector.matches(&object.labels));
-            found.extend(matching.map(Arc::clone));
+            found.extend(matching.cloned());
         }
         found
     }
@@ -249,12 +281,15 @@ impl Cache {
     }
 
     fn learn(&mut self, object: Object, from_list: bool) -> Vec<ObjectChange> {
+        let known = self.objects.get(&object.key);
+        let pinned = known.is_some_and(|known| known.pinned && known.object.uid == object.uid);
+        let object = self.arrived(object, pinned);
         if let Some(known) = self.objects.get_mut(&object.key) {
             let same = known.object.uid == object.uid && known.object.version == object.version;
             // After a restore a version may be given a second time.
-            if same && (!from_list || known.object.json() == object.json()) {
+            if same && (!from_list || known.object.has_same_json(&object)) {
                 known.confirmed = true;
-                return Vec::new();
+                return self.complete(object);
             }
             // A list may be served from a cache that is behind, or after the cluster was restored from a backup: it
             // counts, except where an answer to an own write is newer and no event has repeated it yet.
@@ -263,7 +298,34 @@ impl Cache {
                 return Vec::new();
             }
         }
-        self.put(Arc::new(object), true)
+        self.put(object, true, pinned)
+    }
+
+    /// The object as it is held.
+    fn arrived(&self, object: Object, pinned: bool) -> CachedObject {
+        let is_large = self.max_unseen.is_some_and(|max| object.json().len() > max);
+        if is_large && !pinned && !object.is_written() { CachedObject::cut(&object) } else { object.into() }
+    }
+
+    /// Takes the whole object in the place of the same one that was cut. Where only children are looked for, this is no
+    /// change: it is what reconciles read it for.
+    fn complete(&mut self, object: CachedObject) -> Vec<ObjectChange> {
+        let Some(known) = self.objects.get_mut(&object.key) else { return Vec::new() };
+        if known.object.whole().is_some() || object.whole().is_none() {
+            return Vec::new();
+        }
+        let object = if known.object.deleting && !object.deleting { object.deleting() } else { object };
+        let before = std::mem::replace(&mut known.object, object.clone());
+        if let Some(Owned { children, .. }) = object.controller.as_ref().and_then(|o| self.owned.get_mut(o))
+            && let Ok(place) = children.binary_search_by(|other| other.key.cmp(&object.key))
+        {
+            children.splice(place..=place, [object.clone()]).for_each(drop);
+        }
+        if self.max_unseen.is_some() {
+            return Vec::new();
+        }
+        self.changes += 1;
+        vec![ObjectChange { before: Some(before), after: Some(object) }]
     }
 
     fn end(&mut self, object: &Object) -> Vec<ObjectChange> {
@@ -282,12 +344,33 @@ impl Cache {
         let Some(version) = object.version.number() else {
             return Vec::new();
         };
-        match self.objects.get(&object.key) {
-            Some(known) if !known.object.version.is_older_than(&object.version) => Vec::new(),
+        match self.objects.get_mut(&object.key) {
+            Some(known) if !known.object.version.is_older_than(&object.version) => {
+                // An event was faster. It was cut, unless the write made it one of ours.
+                let is_same = known.object.uid == object.uid && known.object.version == object.version;
+                known.pinned |= known.object.uid == object.uid;
+                if is_same { self.complete(object.into()) } else { Vec::new() }
+            }
             // Events have passed it by: it has been deleted since.
             None if self.latest.is_some_and(|latest| version < latest) => Vec::new(),
-            Some(_) | None => self.put(object, false),
+            Some(_) | None => self.put(object.into(), false, true),
         }
+    }
+
+    /// Events may be ahead of the answer to a read, or behind it: what they have not shown yet, or no longer show, is left
+    /// to them.
+    fn observe_read(&mut self, object: Arc<Object>) -> Vec<ObjectChange> {
+        let Some(known) = self.objects.get_mut(&object.key) else { return Vec::new() };
+        if known.object.uid == object.uid {
+            known.pinned = true;
+            if known.object.version == object.version {
+                return self.complete(object.into());
+            }
+        }
+        if known.object.version.is_older_than(&object.version) {
+            return self.put(object.into(), false, true);
+        }
+        Vec::new()
     }
 
     fn mark_deleting(&mut self, key: &Key, uid: &Uid) -> Vec<ObjectChange> {
@@ -297,11 +380,8 @@ impl Cache {
         if known.object.uid != *uid || known.object.deleting {
             return Vec::new();
         }
-        let before = Arc::clone(&known.object);
-        let mut marked = (*before).clone();
-        marked.deleting = true;
-        known.object = Arc::new(marked);
-        let now = Arc::clone(&known.object);
+        let now = known.object.deleting();
+        let before = std::mem::replace(&mut known.object, now.clone());
         self.link(&now);
         vec![ObjectChange { after: Some(now), before: Some(before) }]
     }
@@ -315,7 +395,7 @@ impl Cache {
         gone.iter().flat_map(|key| self.remove(key)).collect()
     }
 
-    fn put(&mut self, object: Arc<Object>, confirmed: bool) -> Vec<ObjectChange> {
+    fn put(&mut self, object: CachedObject, confirmed: bool, pinned: bool) -> Vec<ObjectChange> {
         let before = self.objects.remove(&object.key).map(|entry| entry.object);
         if let Some(before) = &before {
             self.unlink(before);
@@ -326,7 +406,7 @@ impl Cache {
         if let Some(labelled) = &mut self.labelled {
             labelled.insert(&object);
         }
-        self.objects.insert(key.clone(), Entry { object: Arc::clone(&object), confirmed });
+        self.objects.insert(key.clone(), Entry { object: object.clone(), confirmed, pinned });
         vec![ObjectChange { before, after: Some(object) }]
     }
 
@@ -339,7 +419,7 @@ impl Cache {
     }
 
     /// Takes an object in where it is found by its owner, in the place of what it was before.
-    fn link(&mut self, object: &Arc<Object>) {
+    fn link(&mut self, object: &CachedObject) {
         self.changes += 1;
         let Some(owner) = &object.controller else {
             self.orphans_at = self.changes;
@@ -348,8 +428,8 @@ impl Cache {
         let Owned { children, at } = self.owned.or_default(owner);
         *at = self.changes;
         match children.binary_search_by(|other| other.key.cmp(&object.key)) {
-            Ok(place) => children.splice(place..=place, [Arc::clone(object)]).for_each(drop),
-            Err(place) => children.insert(place, Arc::clone(object)),
+            Ok(place) => children.splice(place..=place, [object.clone()]).for_each(drop),
+            Err(place) => children.insert(place, object.clone()),
         }
     }
 
@@ -364,7 +444,7 @@ impl Cache {
         }
     }
 
-    fn unlink(&mut self, object: &Object) {
+    fn unlink(&mut self, object: &CachedObject) {
         self.by_uid.remove(&object.uid);
         self.changes += 1;
         if let Some(owner) = &object.controller {

@@ -1,9 +1,13 @@
 //! Tests of the cache: single events, then laws over random ones.
 
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
-use crate::object::testing::a;
+use crate::children::claims::{ATTACHED_BY, MADE_BY};
+use crate::children::last_applied::LAST_APPLIED;
+use crate::object::cached::MAX_UNSEEN_BYTES;
+use crate::object::testing::{Build, a};
 use crate::related::rule::{Finds, Place};
 use crate::related::selection::select;
 
@@ -127,9 +131,110 @@ fn objects_are_found_by_namespace_and_by_name() {
     assert_eq!(within("n"), ["n/a", "n/b"]);
     assert_eq!(within(""), ["a", "b"]);
     assert!(within("o").is_empty());
-    assert_eq!(keys(index.named("a").flatten()), ["a", "m/a", "n/a", "n-1/a"]);
-    assert_eq!(keys(index.named("c").flatten()), ["z/c"]);
-    assert!(keys(index.named("d").flatten()).is_empty());
+    assert_eq!(
+        keys(index.named("a").flatten().filter_map(CachedObject::whole)),
+        ["a", "m/a", "n/a", "n-1/a"]
+    );
+    assert_eq!(keys(index.named("c").flatten().filter_map(CachedObject::whole)), ["z/c"]);
+    assert!(keys(index.named("d").flatten().filter_map(CachedObject::whole)).is_empty());
+}
+
+fn map(text: &str, version: u64) -> Build {
+    a("v1", "ConfigMap", "n/x").uid("u").version(&version.to_string()).with("data.k", json!(text))
+}
+
+/// Whether the object is held whole.
+fn is_whole(index: &Cache) -> Option<bool> {
+    index.get(&Key::new("n", "x")).map(|object| object.whole().is_some())
+}
+
+#[test]
+fn objects_above_the_bound_are_held_by_their_metadata_where_only_children_are_looked_for() {
+    let empty = map("", 1).label("a", "b").object().json().len();
+    let fits = MAX_UNSEEN_BYTES - empty;
+    let (at, above) = ("x".repeat(fits), "x".repeat(fits + 1));
+    for (text, cutting, whole) in [(&at, true, true), (&above, true, false), (&above, false, true)] {
+        for listed in [false, true] {
+            let mut index = if cutting { Cache::cutting(MAX_UNSEEN_BYTES) } else { Cache::default() };
+            let object = (*map(text, 1).label("a", "b").object()).clone();
+            let event = if listed { CacheEvent::Listed(object) } else { CacheEvent::Applied(object) };
+            assert_eq!(index.apply(event).len(), 1);
+            assert_eq!(is_whole(&index), Some(whole));
+            let held = index.get(&Key::new("n", "x")).unwrap();
+            assert_eq!(held.labels.len(), 1);
+            assert_eq!(held.bytes(), text.len() + empty);
+        }
+    }
+}
+
+#[test]
+fn what_a_controller_wrote_or_read_stays_whole_until_it_goes() {
+    let applied = |version| CacheEvent::Applied((*map("", version).object()).clone());
+    let gone = |version| CacheEvent::Deleted((*map("", version).object()).clone());
+    for annotation in [MADE_BY, ATTACHED_BY, LAST_APPLIED] {
+        let mut index = Cache::cutting(0);
+        index.apply(CacheEvent::Applied((*map("", 1).annotation(annotation, "{}").object()).clone()));
+        assert_eq!(is_whole(&index), Some(true), "{annotation}");
+        index.apply(applied(2));
+        assert_eq!(is_whole(&index), Some(false), "it is nobody's any more");
+    }
+    for own in [CacheEvent::Wrote as fn(Arc<Object>) -> CacheEvent, CacheEvent::Read] {
+        // Behind the watch, beside it, ahead of it.
+        for version in [1, 2, 3] {
+            let mut index = Cache::cutting(0);
+            index.apply(applied(2));
+            index.apply(own(map("", version).object()));
+            assert_eq!(is_whole(&index), Some(version > 1));
+            index.apply(applied(4));
+            assert_eq!(is_whole(&index), Some(true));
+            index.apply(gone(5));
+            index.apply(CacheEvent::Applied((*map("", 6).uid("v").object()).clone()));
+            assert_eq!(is_whole(&index), Some(false), "another object of that name");
+        }
+    }
+    let mut index = Cache::cutting(0);
+    index.apply(CacheEvent::Read(map("", 3).object()));
+    assert_eq!(is_whole(&index), None, "the watch has shown that it went, or not yet that it came");
+    index.apply(applied(4));
+    index.apply(CacheEvent::Read(map("", 6).uid("v").object()));
+    assert_eq!((is_whole(&index), index.unconfirmed().len()), (Some(true), 1), "another one in its place");
+}
+
+#[test]
+fn a_read_of_the_same_version_is_no_change_and_a_deletion_that_was_asked_for_stays() {
+    let mut index = Cache::cutting(0);
+    let object = || map("", 1).controlled_by("p");
+    index.apply(CacheEvent::Applied((*object().object()).clone()));
+    index.apply(CacheEvent::Deleting(Key::new("n", "x"), Uid::new("u")));
+    let before = index.changes_for(&Uid::new("p"));
+    assert!(index.apply(CacheEvent::Read(object().object())).is_empty());
+    assert_eq!(index.changes_for(&Uid::new("p")), before);
+    let children = index.candidates(&Uid::new("p"), "n", None);
+    assert!(children.iter().all(|child| child.whole().is_some() && child.deleting) && children.len() == 1);
+}
+
+#[test]
+fn a_cache_that_holds_all_whole_from_now_on_has_them_after_the_next_list() {
+    let mut index = Cache::cutting(0);
+    let object = || (*map("", 1).object()).clone();
+    index.apply(CacheEvent::Applied(object()));
+    index.keep_whole();
+    assert_eq!(is_whole(&index), Some(false));
+    index.apply(CacheEvent::ListBegins);
+    let changes = index.apply(CacheEvent::Listed(object()));
+    assert!(changes.len() == 1 && changes[0].gone().is_none(), "who needs whole objects has not seen it");
+    assert!(index.apply(CacheEvent::ListEnds).is_empty());
+    assert_eq!(is_whole(&index), Some(true));
+}
+
+#[test]
+fn a_version_that_is_given_a_second_time_counts_though_only_metadata_is_held() {
+    let mut index = Cache::cutting(0);
+    index.apply(CacheEvent::Applied((*map("a", 1).object()).clone()));
+    index.apply(CacheEvent::Restored);
+    index.apply(CacheEvent::ListBegins);
+    assert!(index.apply(CacheEvent::Listed((*map("a", 1).object()).clone())).is_empty());
+    assert_eq!(index.apply(CacheEvent::Listed((*map("b", 1).object()).clone())).len(), 1);
 }
 
 #[derive(Debug, Clone)]
@@ -178,18 +283,56 @@ proptest! {
             index.apply(if kind == 0 { CacheEvent::Deleted(object) } else { CacheEvent::Applied(object) });
         }
         let parent = Uid::new("p");
-        let claimable = |object: &&Arc<Object>| match &object.controller {
+        let claimable = |object: &&CachedObject| match &object.controller {
             Some(owner) => *owner == parent,
             None => selector.matches(&object.labels),
         };
-        let here = |object: &&Arc<Object>| namespace.is_empty() || *object.key.namespace == *namespace;
-        let names = |those: &mut dyn Iterator<Item = &Arc<Object>>| -> BTreeSet<Key> {
+        let here = |object: &&CachedObject| namespace.is_empty() || *object.key.namespace == *namespace;
+        let names = |those: &mut dyn Iterator<Item = &CachedObject>| -> BTreeSet<Key> {
             those.map(|object| object.key.clone()).collect()
         };
         let found = index.candidates(&parent, namespace, Some(&selector));
         let walked = names(&mut index.all().filter(here).filter(claimable));
         prop_assert_eq!(names(&mut found.iter()), walked);
         prop_assert_eq!(names(&mut found.iter()).len(), found.len(), "none twice");
+    }
+
+    /// Whoever looks at metadata sees no difference between a cache that cuts objects and one that does not.
+    #[test]
+    fn a_cut_cache_shows_what_a_whole_one_shows(
+        steps in prop::collection::vec((0..4_u8, 1..30_u64, 0..7_u8), 0..60),
+    ) {
+        let (mut cut, mut whole) = (Cache::cutting(0), Cache::default());
+        let parent = Uid::new("p");
+        for (number, version, kind) in steps {
+            let object = labelled(number, version);
+            let key = object.key.clone();
+            let event = || match kind {
+                0 => CacheEvent::Deleted(object.clone()),
+                1 => CacheEvent::Wrote(object.clone().into()),
+                2 => CacheEvent::ListBegins,
+                3 => CacheEvent::Listed(object.clone()),
+                4 => CacheEvent::ListEnds,
+                5 => CacheEvent::Deleting(key.clone(), object.uid.clone()),
+                _ => CacheEvent::Applied(object.clone()),
+            };
+            let shown = |changes: Vec<ObjectChange>| -> Vec<_> {
+                let side = |side: Option<CachedObject>| side.map(|one| (one.key.clone(), one.version.clone(), one.deleting));
+                changes.into_iter().map(|change| (side(change.before), side(change.after))).collect()
+            };
+            prop_assert_eq!(shown(cut.apply(event())), shown(whole.apply(event())));
+            if number == 0 && let Some(now) = whole.get(&key).and_then(CachedObject::whole).cloned() {
+                prop_assert!(cut.apply(CacheEvent::Read(Arc::clone(&now))).is_empty());
+                prop_assert_eq!(cut.get(&key).and_then(CachedObject::whole).map(|held| held.json()), Some(now.json()));
+            }
+            let seen = |index: &Cache| -> Vec<_> {
+                let found = index.candidates(&parent, "", Some(&Selector::default()));
+                found.iter().map(|one| (one.key.clone(), one.version.clone(), one.deleting, one.bytes())).collect()
+            };
+            prop_assert_eq!(seen(&cut), seen(&whole));
+            prop_assert_eq!(cut.changes_for(&parent), whole.changes_for(&parent));
+            prop_assert_eq!(cut.unconfirmed().len(), whole.unconfirmed().len());
+        }
     }
 
     /// Whatever arrives in whatever order, the secondary indexes say what the objects say.
@@ -231,7 +374,10 @@ proptest! {
             for object in index.all() {
                 prop_assert_eq!(index.by_uid.get(&object.uid), Some(&object.key));
             }
-            let known = |child: &Arc<Object>| index.get(&child.key).is_some_and(|it| Arc::ptr_eq(it, child));
+            let known = |child: &CachedObject| {
+                let held = index.get(&child.key).and_then(CachedObject::whole);
+                held.zip(child.whole()).is_some_and(|(held, child)| Arc::ptr_eq(held, child))
+            };
             prop_assert!(index.owned.get(&Uid::new("p")).into_iter().flat_map(|owned| &owned.children).all(known));
             let (revision, found) = (index.changes_for(&Uid::new("p")), seen(&index));
             if let Some((before, then)) = &last {

@@ -12,6 +12,7 @@ use crate::api::selection::Selection;
 use crate::cache::label_index::OrphanAdopters;
 use crate::cache::{Cache, ObjectChange};
 use crate::object::Object;
+use crate::object::cached::CachedObject;
 use crate::object::id::{Key, Uid};
 use crate::object::selector::UID_LABEL;
 use crate::pacing::lanes::Cause;
@@ -43,7 +44,9 @@ impl Selected {
 /// A parent changed: itself, where it is or was selected. `selected` has taken in what was before.
 pub fn on_parent(touched: &ObjectChange, selection: &Selection, selected: &mut Selected) -> Option<Key> {
     let key = touched.key()?;
-    let judged = touched.after.as_ref().map(|after| selection.judge(after));
+    // One that is not whole yet comes again with the next list.
+    let whole = touched.after.as_ref().and_then(CachedObject::whole);
+    let judged = whole.map(|after| selection.judge(after));
     let is = judged.is_some_and(|judged| judged.included);
     let was = selection.is_everything() || selected.learn(key, is);
     if !is && !was {
@@ -70,7 +73,8 @@ pub fn on_forgotten_parent(
     (is || was).then(|| key.clone())
 }
 
-fn only_status_differs(before: &Object, after: &Object) -> bool {
+fn only_status_differs(before: &CachedObject, after: &CachedObject) -> bool {
+    let Some((before, after)) = before.whole().zip(after.whole()) else { return false };
     let same = before.uid == after.uid && before.generation == after.generation;
     if !same || after.deleting || before.labels != after.labels {
         return false;
@@ -92,7 +96,8 @@ pub fn parent_cause(change: &ObjectChange) -> Cause {
     }
 }
 
-fn is_meant(before: &Object, after: &Object) -> bool {
+fn is_meant(before: &CachedObject, after: &CachedObject) -> bool {
+    let Some((before, after)) = before.whole().zip(after.whole()) else { return true };
     before.uid != after.uid
         || before.generation != after.generation
         || before.deleting != after.deleting
@@ -135,8 +140,6 @@ pub fn with_uids(uids: &BTreeSet<Uid>, parents: &Cache) -> BTreeSet<Key> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::*;
@@ -160,10 +163,10 @@ mod tests {
     }
 
     fn woken(before: Option<Build>, after: Option<Build>, generated: bool) -> Vec<String> {
-        let touched = ObjectChange { before: before.map(Build::object), after: after.map(Build::object) };
+        let touched = ObjectChange { before: before.map(Build::cached), after: after.map(Build::cached) };
         let (parents, mut adopters) = (parents(), OrphanAdopters::default());
         for parent in parents.all() {
-            adopters.learn(&ObjectChange { before: None, after: Some(Arc::clone(parent)) });
+            adopters.learn(&ObjectChange { before: None, after: Some(parent.clone()) });
         }
         let adopters = (!generated).then_some(&adopters);
         on_child(&touched, &parents, adopters).iter().map(ToString::to_string).collect()
@@ -201,7 +204,7 @@ mod tests {
 
     /// Whether a change wakes a parent of which it is known what it was before.
     fn wakes(selection: &Selection, before: Option<Build>, after: Option<Build>) -> bool {
-        let (before, after) = (before.map(Build::object), after.map(Build::object));
+        let (before, after) = (before.map(Build::cached), after.map(Build::cached));
         let mut selected = Selected::default();
         on_parent(&ObjectChange { before: None, after: before.clone() }, selection, &mut selected);
         on_parent(&ObjectChange { before, after }, selection, &mut selected).is_some()
@@ -223,7 +226,7 @@ mod tests {
         let selection = labelled(false);
         let mut selected = Selected::default();
         let mut keys = |before: Option<Build>, after: Option<Build>| {
-            let touched = ObjectChange { before: before.map(Build::object), after: after.map(Build::object) };
+            let touched = ObjectChange { before: before.map(Build::cached), after: after.map(Build::cached) };
             on_parent(&touched, &selection, &mut selected);
             assert_eq!(selected.count(), selected.keys().count());
             selected.keys().map(ToString::to_string).collect::<Vec<_>>()
@@ -247,7 +250,7 @@ mod tests {
     fn parents_are_walked_in_order() {
         let mut selected = Selected::default();
         for (name, uid) in [("n/b", "2"), ("n/a", "1"), ("n/c", "3")] {
-            let after = Some(parent(name, uid).label("x", "y").object());
+            let after = Some(parent(name, uid).label("x", "y").cached());
             on_parent(&ObjectChange { before: None, after }, &labelled(false), &mut selected);
         }
         let after = |last: Option<Key>| {
@@ -298,7 +301,7 @@ mod tests {
     #[test]
     fn a_user_means_spec_labels_annotations_and_deletion_and_no_status() {
         let cause = |before: Option<Build>, after: Option<Build>| {
-            parent_cause(&ObjectChange { before: before.map(Build::object), after: after.map(Build::object) })
+            parent_cause(&ObjectChange { before: before.map(Build::cached), after: after.map(Build::cached) })
         };
         let with = |generation: u32| parent("n/one", "1").with("metadata.generation", json!(generation));
         assert_eq!(cause(None, Some(with(1))), Cause::Created);

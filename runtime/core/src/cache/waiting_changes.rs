@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::take;
 
 use crate::cache::ObjectChange;
+use crate::object::cached::CachedObject;
 use crate::object::id::{Key, Uid};
 
 /// Bytes that one change takes beside the versions, about.
@@ -91,7 +92,8 @@ impl<W> WaitingChanges<W> {
 
 /// Of the version before: the one after is in the cache, or the next change of the object has it before itself.
 fn bytes(change: &ObjectChange) -> usize {
-    OVERHEAD + change.before.as_ref().map_or(0, |before| before.json().len())
+    // Of one that is held by its metadata that is more than there is, and never too little.
+    OVERHEAD + change.before.as_ref().map_or(0, CachedObject::bytes)
 }
 
 #[cfg(test)]
@@ -113,7 +115,8 @@ mod tests {
     }
 
     fn update(name: &str, text: usize) -> ObjectChange {
-        let [before, after] = [(1, text), (2, 0)].map(|of| Some(object(name, "u", &of.0.to_string(), of)));
+        let [before, after] =
+            [(1, text), (2, 0)].map(|of| Some(object(name, "u", &of.0.to_string(), of).into()));
         ObjectChange { before, after }
     }
 
@@ -145,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_version_that_the_cache_holds_anyway_counts_for_nothing() {
-        let new = ObjectChange { before: None, after: Some(object("a", "u", "1", (1, 10_000))) };
+        let new = ObjectChange { before: None, after: Some(object("a", "u", "1", (1, 10_000)).into()) };
         assert_eq!(bytes(&new), OVERHEAD);
     }
 

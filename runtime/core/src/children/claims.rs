@@ -5,9 +5,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::api::ControllerKind;
-use crate::object::Object;
+use crate::object::cached::CachedObject;
 use crate::object::id::{ObjectId, Resource};
 use crate::object::selector::Selector;
+use crate::object::{Object, ObjectMeta};
 
 /// The controller that made a child stands in this one. It is set when the child is made and no part of what is wanted.
 pub const MADE_BY: &str = "metahook.dev/controller";
@@ -20,7 +21,7 @@ pub const ATTACHED_BY: &str = "metacontroller.k8s.io/decorator-controller";
 #[derive(Debug)]
 pub struct ClaimedObject {
     pub resource: Arc<Resource>,
-    pub object: Arc<Object>,
+    pub object: CachedObject,
     pub claim: Claim,
 }
 
@@ -74,7 +75,7 @@ impl Claim {
     /// The same claim, or [`Claim::Renew`] where an object that is kept names another version of its parent. An object that
     /// goes needs no owner.
     #[must_use]
-    pub(crate) fn renewed(self, parent: &Object, candidate: &Object) -> Self {
+    pub(crate) fn renewed(self, parent: &Object, candidate: &ObjectMeta) -> Self {
         match self {
             Self::Keep if !candidate.deleting && !candidate.names_controller(parent) => Self::Renew,
             claim => claim,
@@ -87,7 +88,7 @@ impl Claim {
 /// # Guarantees
 /// A parent that is being deleted neither adopts nor releases. An object with another controller is left alone. Without a
 /// selector a parent keeps the objects that it controls, and neither adopts nor releases.
-pub fn of_composite(parent: &Object, selector: Option<&Selector>, candidate: &Object) -> Claim {
+pub fn of_composite(parent: &Object, selector: Option<&Selector>, candidate: &ObjectMeta) -> Claim {
     let Some(selector) = selector else {
         let ours = candidate.controller.as_ref() == Some(&parent.uid);
         return if ours { Claim::Keep } else { Claim::Leave };
@@ -104,7 +105,7 @@ pub fn of_composite(parent: &Object, selector: Option<&Selector>, candidate: &Ob
 /// The claim of a DecoratorController's parent on a candidate: its attachments are the objects that the controller made for
 /// it, so that it neither adopts nor releases. An object that a CompositeController made is no attachment, though its hook
 /// may have copied the annotation of one.
-pub fn of_decorator(parent: &Object, controller: &str, candidate: &Object) -> Claim {
+pub fn of_decorator(parent: &Object, controller: &str, candidate: &ObjectMeta) -> Claim {
     let ours = candidate.attached_by.as_deref() == Some(controller) && candidate.made_by.is_none();
     if ours && candidate.controller.as_ref() == Some(&parent.uid) { Claim::Keep } else { Claim::Leave }
 }
@@ -118,7 +119,7 @@ pub struct Maker<'a> {
 
 /// The maker of an object, as its annotations say. The annotation of a CompositeController counts first: its hook may have
 /// copied the other annotation from an attachment.
-pub fn maker(object: &Object) -> Option<Maker<'_>> {
+pub fn maker(object: &ObjectMeta) -> Option<Maker<'_>> {
     let made = |kind, name| Maker { kind, name };
     let by_composite = object.made_by.as_deref().map(|name| made(ControllerKind::Composite, name));
     by_composite.or_else(|| Some(made(ControllerKind::Decorator, object.attached_by.as_deref()?)))

@@ -3,6 +3,7 @@
 //! An [`Object`] keeps its JSON as it came, less `managedFields`. A request to a hook is these bytes one after the other. A
 //! `serde_json::Value` is made only where a child has to be compared.
 
+pub mod cached;
 pub mod id;
 pub mod selector;
 #[cfg(test)]
@@ -11,6 +12,7 @@ pub(crate) mod testing;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -28,6 +30,12 @@ use id::{Gvk, Key, ObjectId, Resource, Uid};
 #[derive(Debug, Clone)]
 pub struct Object {
     json: Box<str>,
+    meta: ObjectMeta,
+}
+
+/// The fields of an object's metadata that every stage needs. What reads them alone takes this, and not the object.
+#[derive(Debug, Clone)]
+pub struct ObjectMeta {
     pub gvk: Gvk,
     pub key: Key,
     pub uid: Uid,
@@ -106,8 +114,7 @@ impl Object {
         let text = if named.is_some() { text } else { Cow::Owned(with_kind(&text, &gvk)) };
         let annotations = meta.annotations.unwrap_or_default();
         let controller = meta.owner_references.unwrap_or_default().into_iter().find(|o| o.controller);
-        Ok(Self {
-            json: text.into(),
+        let meta = ObjectMeta {
             gvk,
             key: Key::new(meta.namespace.as_ref().map_or("", |n| &n.0), &meta.name.0),
             uid: Uid::new(meta.uid.as_ref().map_or("", |u| &u.0)),
@@ -122,7 +129,8 @@ impl Object {
             applied: annotations.applied.is_some(),
             created: meta.creation_timestamp.map_or(0, |time| time_number(&time.0)),
             deleting: meta.deletion_timestamp.is_some(),
-        })
+        };
+        Ok(Self { json: text.into(), meta })
     }
 
     /// The object's JSON, to be written into a request as it is.
@@ -159,6 +167,27 @@ impl Object {
         Some(value)
     }
 
+    /// The whole object, parsed.
+    pub fn value(&self) -> Result<Value, ObjectError> {
+        serde_json::from_str(&self.json).map_err(ObjectError::Json)
+    }
+}
+
+impl Deref for Object {
+    type Target = ObjectMeta;
+
+    fn deref(&self) -> &ObjectMeta {
+        &self.meta
+    }
+}
+
+impl DerefMut for Object {
+    fn deref_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}
+
+impl ObjectMeta {
     /// Whether the owner reference of the child's controller names `parent` as it is read now. A version of the parent's kind
     /// that is no longer served makes it another name: the garbage collector no longer finds the owner then.
     pub(crate) fn names_controller(&self, parent: &Self) -> bool {
@@ -166,9 +195,9 @@ impl Object {
         self.controller_named == named
     }
 
-    /// The whole object, parsed.
-    pub fn value(&self) -> Result<Value, ObjectError> {
-        serde_json::from_str(&self.json).map_err(ObjectError::Json)
+    /// Whether annotations say that a controller wrote the object.
+    pub(crate) fn is_written(&self) -> bool {
+        self.made_by.is_some() || self.attached_by.is_some() || self.applied
     }
 }
 

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use crate::object::Object;
+use crate::object::cached::CachedObject;
 use crate::object::id::{Gvk, Resource};
 
 pub(crate) fn resource(api_version: &str, kind: &str) -> Arc<Resource> {
@@ -74,9 +75,19 @@ impl Build {
         self.with("metadata.deletionTimestamp", json!("2026-01-01T00:00:00Z"))
     }
 
+    /// As a cache holds it whole.
+    pub(crate) fn cached(self) -> CachedObject {
+        self.object().into()
+    }
+
     pub(crate) fn object(self) -> Arc<Object> {
         Arc::new(Object::parse(&self.0.to_string(), None).unwrap())
     }
+}
+
+/// Objects as a cache holds them whole.
+pub(crate) fn cached(objects: &[Arc<Object>]) -> Vec<CachedObject> {
+    objects.iter().cloned().map(Into::into).collect()
 }
 
 /// Small JSON values over few keys, so that generated values meet each other.

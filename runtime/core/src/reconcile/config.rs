@@ -14,7 +14,7 @@ use crate::children::desired::{ChildKind, DesiredOptions, OwnerMark, UnmanagedPo
 use crate::hook::response::Mode;
 use crate::hook::{MAX_ANSWER_MEMORY, MAX_REQUEST, webhook_answer_memory};
 use crate::object::selector::{ChildSelectorError, Selector, child_selector};
-use crate::object::{ChildMap, Object};
+use crate::object::{ChildMap, Object, ObjectMeta};
 use crate::reconcile::shown::{ObservedBounds, ShownBounds};
 use crate::rollout::RollingConfig;
 
@@ -112,7 +112,7 @@ impl ControllerConfig {
 
     /// Another controller that made the object, as the object's annotations say: as long as that controller exists, the
     /// object is left to it. A decorator knows its own attachments by their annotation, so that the question does not arise.
-    pub fn other_maker<'a>(&self, object: &'a Object) -> Option<Maker<'a>> {
+    pub fn other_maker<'a>(&self, object: &'a ObjectMeta) -> Option<Maker<'a>> {
         match self.kind {
             KindConfig::Composite { .. } => claims::maker(object)
                 .filter(|maker| maker.kind != self.kind.name() || maker.name != self.name),
@@ -121,7 +121,7 @@ impl ControllerConfig {
     }
 
     /// Whether an object that the parent controls is a child of this controller; the parent's selector is left out.
-    pub fn keeps(&self, parent: &Object, object: &Object) -> bool {
+    pub fn keeps(&self, parent: &Object, object: &ObjectMeta) -> bool {
         let claim = match self.kind {
             KindConfig::Composite { .. } => claims::of_composite(parent, None, object),
             KindConfig::Decorator => claims::of_decorator(parent, &self.name, object),

@@ -69,6 +69,8 @@ pub enum ClaimError {
     Write(#[from] WriteError),
     #[error("{id} is not adopted: its parent to be is gone or being deleted")]
     ParentGone { id: Box<ObjectId> },
+    #[error("{id} changes faster than it can be read")]
+    Unread { id: Box<ObjectId> },
 }
 
 impl ReconcileError {
@@ -171,6 +173,7 @@ impl ClaimError {
         match self {
             Self::Write(error) => error.retry,
             Self::ParentGone { .. } => Retry::Loud,
+            Self::Unread { .. } => Retry::Quiet,
         }
     }
 }

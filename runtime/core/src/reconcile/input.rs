@@ -6,6 +6,7 @@ use crate::api::hook::{HookName, Via};
 use crate::children::claims::{self, Claim, ClaimedObject};
 use crate::hash::{Fingerprint, Fingerprinter};
 use crate::hook::{self, RequestTooLarge, SizedRequest, customize};
+use crate::object::cached::CachedObject;
 use crate::object::id::Resource;
 use crate::object::selector::{ChildSelectorError, Selector};
 use crate::object::{ChildMap, Object};
@@ -58,7 +59,7 @@ impl ReconcileInput {
         config: &ControllerConfig,
         parent: &Arc<Object>,
         parts: InputParts,
-        candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
+        candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<CachedObject>,
     ) -> Result<Self, ChildSelectorError> {
         let InputParts { hook, hooks, related, rollout, older_decorators } = parts;
         let selector = match config.kind.child_selector(parent) {
@@ -68,7 +69,7 @@ impl ReconcileInput {
         let (mut claims, mut size) = (Vec::new(), Size::default());
         for kind in &config.child_kinds {
             let shown =
-                |object: &Arc<Object>| config.shown_secrets.shows_child(&kind.resource, object, &parent.uid);
+                |object: &CachedObject| config.shown_secrets.shows_child(&kind.resource, object, &parent.uid);
             for object in candidates(&kind.resource, selector.as_ref()).into_iter().filter(shown) {
                 let claim = match config.kind {
                     KindConfig::Composite { .. } => claims::of_composite(parent, selector.as_ref(), &object),
@@ -91,6 +92,12 @@ impl ReconcileInput {
         let left_out = size.limit(&mut claims, config.shown_bounds(hook), rest);
         let parent = Arc::clone(parent);
         Ok(Self { parent, hook, hooks, related, selector, claims, left_out, rollout, older_decorators })
+    }
+
+    /// The children that the cache does not hold whole. A hook is asked once they have been read. An orphan is read when it is
+    /// adopted.
+    pub fn unread(&self) -> impl Iterator<Item = &ClaimedObject> {
+        self.claims.iter().filter(|one| one.claim.is_kept() && one.object.whole().is_none())
     }
 
     /// The same where all children follow the latest state of the parent at once.
@@ -163,7 +170,7 @@ impl ReconcileInput {
             related.fingerprint(&mut all);
         }
         let claims = self.claims.iter().chain(rollout.flat_map(|rollout| &rollout.revisions));
-        for object in std::iter::once(&self.parent).chain(claims.map(|claimed| &claimed.object)) {
+        for object in std::iter::once(&**self.parent).chain(claims.map(|claimed| &*claimed.object)) {
             all.add(object.uid.as_str().as_bytes());
             all.add(object.version.as_str().as_bytes());
             all.add(&[u8::from(object.deleting)]);
@@ -189,7 +196,7 @@ mod tests {
     use crate::children::claims::ATTACHED_BY;
     use crate::children::desired::ChildKind;
     use crate::object::selector::UID_LABEL;
-    use crate::object::testing::{Build, a, resource};
+    use crate::object::testing::{Build, a, cached, resource};
     use crate::reconcile::testing::{child, config, decorator, input, parent, parts};
     use crate::related::rule::{Finds, Place, RelatedRule};
 
@@ -295,7 +302,7 @@ mod tests {
         let pods = [child("a").object(), a("v1", "Pod", "n/orphan").object()];
         let input = |hook| {
             let parts = InputParts { hook, ..parts() };
-            ReconcileInput::of(&config, &parent().object(), parts, |_, _| pods.to_vec())
+            ReconcileInput::of(&config, &parent().object(), parts, |_, _| cached(&pods))
         };
         assert!(input(HookName::Sync).is_err());
         let finalized = input(HookName::Finalize).unwrap();
@@ -311,7 +318,7 @@ mod tests {
             let nothing = json!([{"key": "x", "operator": "DoesNotExist"}, {"key": "y", "operator": "NotIn", "values": ["z"]}]);
             let parent = parent().with("spec.selector", json!({ "matchExpressions": nothing })).object();
             let parts = InputParts { hook, ..parts() };
-            let input = ReconcileInput::of(&config, &parent, parts, |_, _| pods.to_vec());
+            let input = ReconcileInput::of(&config, &parent, parts, |_, _| cached(&pods));
             input.map(|input| input.claims.len()).map_err(|error| error.to_string())
         };
         let refused = claimed(false, HookName::Sync).unwrap_err();

@@ -108,11 +108,6 @@ impl StatusError {
 }
 
 impl Kinds {
-    /// The kinds of children and of revisions, which are claimed alike.
-    pub fn claimed(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.rules.iter().map(|rule| &rule.resource).chain(&self.revisions)
-    }
-
     /// The configuration for the parents of one kind, a target of the spec.
     pub fn config(
         &self,

@@ -5,6 +5,7 @@ use crate::children::{Op, WriteConcurrency};
 use crate::decorator::Decoration;
 use crate::json::size::{ValueSize, tree_size};
 use crate::object::Object;
+use crate::object::cached::CachedObject;
 use crate::reconcile::plan::ReconcilePlan;
 use crate::reconcile::rollout::RolloutState;
 use crate::rollout::revisions::{MAX_REVISIONS_MEMORY, revision_size};
@@ -32,16 +33,24 @@ pub fn of_decoration(plan: &ReconcilePlan, parent: &Object) -> usize {
     if labels.is_empty() && annotations.is_empty() { 0 } else { of_rewrite(parent) }
 }
 
+/// An object that is read whole: the answer, its text, and what is held from then on.
+pub fn of_read(object: &CachedObject) -> usize {
+    TEXT_COPIES * object.bytes()
+}
+
 /// Claims that are carried out one after the other.
 pub fn of_claims(claims: &[ClaimedObject]) -> usize {
     let written =
         claims.iter().filter(|one| matches!(one.claim, Claim::Renew | Claim::Adopt | Claim::Release));
-    written.map(|one| of_rewrite(&one.object)).max().unwrap_or_default()
+    written
+        .map(|one| 2 * one.object.tree_bytes() + (TEXT_COPIES + 1) * one.object.bytes())
+        .max()
+        .unwrap_or_default()
 }
 
 /// The parent as a tree, and the content of its revisions, which is read up to a bound.
 pub fn of_revisions(rollout: &RolloutState, parent: &Object) -> usize {
-    let sizes = rollout.revisions.iter().map(|one| revision_size(&one.object, parent));
+    let sizes = rollout.whole_revisions().map(|one| revision_size(one, parent));
     2 * tree_size(parent.json().as_bytes()) + sizes.sum::<usize>().min(MAX_REVISIONS_MEMORY)
 }
 

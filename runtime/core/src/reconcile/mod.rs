@@ -171,7 +171,7 @@ pub(crate) mod testing {
     use crate::children::write_history::{PastWrites, WriteHistory};
     use crate::hash::Fingerprint;
     use crate::object::selector::UID_LABEL;
-    use crate::object::testing::{Build, a, resource};
+    use crate::object::testing::{Build, a, cached, resource};
     use crate::object::{ChildMap, Object};
     use crate::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
     use crate::reconcile::input::{InputParts, ReconcileInput};
@@ -242,14 +242,14 @@ pub(crate) mod testing {
         parts: InputParts,
         pods: &[Arc<Object>],
     ) -> ReconcileInput {
-        ReconcileInput::of(config, &parent.object(), parts, |_, _| pods.to_vec()).unwrap()
+        ReconcileInput::of(config, &parent.object(), parts, |_, _| cached(pods)).unwrap()
     }
 
     /// The children that the parent keeps.
     pub(crate) fn kept(config: &ControllerConfig, input: &ReconcileInput) -> ChildMap {
         let mut children = config.no_children();
         for claimed in input.claims.iter().filter(|claimed| claimed.claim.is_kept()) {
-            children.insert(&claimed.resource, Arc::clone(&claimed.object));
+            children.insert(&claimed.resource, Arc::clone(claimed.object.whole().unwrap()));
         }
         children
     }

@@ -21,6 +21,7 @@ use crate::children::write_history::{Drift, WriteHistory};
 use crate::decorator::Decoration;
 use crate::decorator::conflicts::Resolution;
 use crate::hash::Fingerprint;
+use crate::object::cached::CachedObject;
 use crate::object::id::{Gvk, Key, ObjectId, Resource};
 use crate::object::selector::Selector;
 use crate::object::{ChildMap, Object};
@@ -51,10 +52,18 @@ pub trait Observe: Sync {
         parent: &Object,
         resource: &Resource,
         selector: Option<&Selector>,
-    ) -> Vec<Arc<Object>>;
+    ) -> Vec<CachedObject>;
 
     /// The child as it is now.
     fn child_now(&self, id: &ObjectId) -> Option<Arc<Object>>;
+
+    /// Reads a child that is known by its metadata alone. From then on it is known whole, or to be gone.
+    ///
+    /// # Errors
+    /// It was not read.
+    fn read_child(&self, _child: &ClaimedObject) -> impl Future<Output = Result<(), WriteError>> + Send {
+        std::future::ready(Ok(()))
+    }
 
     /// A number for all that a reconcile of the parent would read. Where nothing counts changes, any number will do.
     fn cache_revision(&self, parent: &Object, hooks: Fingerprint) -> CacheRevision;

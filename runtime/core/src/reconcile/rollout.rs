@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use crate::children::claims::{Claim, ClaimedObject};
 use crate::object::Object;
+use crate::object::cached::CachedObject;
 use crate::object::id::Resource;
 use crate::object::selector::Selector;
 use crate::reconcile::config::ControllerConfig;
@@ -41,7 +42,7 @@ impl RolloutState {
     pub fn of(
         config: &ControllerConfig,
         parent: &Arc<Object>,
-        candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
+        candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<CachedObject>,
     ) -> Option<Self> {
         let rolling = config.kind.rolling()?;
         if !manages_children(parent, &config.selection, false) {
@@ -69,6 +70,11 @@ impl RolloutState {
         })
     }
 
+    /// All revisions: their store holds them whole.
+    pub(crate) fn whole_revisions(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.revisions.iter().filter_map(|one| one.object.whole())
+    }
+
     /// The states of the parent that its children are at.
     ///
     /// # Errors
@@ -78,7 +84,7 @@ impl RolloutState {
             return Ok(history);
         }
         let kept = self.revisions.iter().filter(|one| one.claim.is_kept());
-        let kept: Vec<_> = kept.map(|one| Arc::clone(&one.object)).collect();
+        let kept: Vec<_> = kept.filter_map(|one| one.object.whole()).cloned().collect();
         let history = History::of(&self.config, &self.parent, &kept)?;
         Ok(self.history.get_or_init(|| history))
     }
@@ -99,7 +105,7 @@ impl RolloutState {
     /// make them could fill memory with them.
     pub(crate) fn longest_older_state(&self) -> usize {
         let kept = self.revisions.iter().filter(|one| one.claim.is_kept());
-        let longest = kept.map(|one| one.object.json().len()).max();
+        let longest = kept.map(|one| one.object.bytes()).max();
         let related = self.related.iter().map(Related::bytes).max().unwrap_or_default();
         longest.map_or(0, |longest| self.parent.json().len() + longest + related)
     }
@@ -120,7 +126,7 @@ mod tests {
     use crate::children::write_history::WriteHistory;
     use crate::object::id::ObjectId;
     use crate::object::selector::UID_LABEL;
-    use crate::object::testing::{Build, a, resource};
+    use crate::object::testing::{Build, a, cached, resource};
     use crate::reconcile::config::KindConfig;
     use crate::reconcile::input::{InputParts, ReconcileInput};
     use crate::reconcile::plan::{AnswerError, Answers, LEFT_OUT_INTERVAL, ReconcilePlan};
@@ -183,8 +189,8 @@ mod tests {
         pods: &[Arc<Object>],
     ) -> ReconcileInput {
         let parent = parent.object();
-        let rollout = RolloutState::of(config, &parent, |_, _| revisions.to_vec());
-        ReconcileInput::of(config, &parent, InputParts { rollout, ..parts() }, |_, _| pods.to_vec()).unwrap()
+        let rollout = RolloutState::of(config, &parent, |_, _| cached(revisions));
+        ReconcileInput::of(config, &parent, InputParts { rollout, ..parts() }, |_, _| cached(pods)).unwrap()
     }
 
     /// The plan where the hook answers this about image 2, and that about image 1.

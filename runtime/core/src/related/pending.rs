@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::cache::ObjectChange;
-use crate::object::Object;
+use crate::object::cached::CachedObject;
 use crate::object::id::Key;
 
 /// Bytes that one change takes beside its labels, about.
@@ -53,7 +53,7 @@ impl<W: Clone + PartialEq> PendingChange<W> {
     pub fn of(change: &ObjectChange, by: Option<&W>) -> Option<Self> {
         let ObjectChange { before, after } = change;
         let key = after.as_ref().or(before.as_ref())?.key.clone();
-        let labels = |side: &Option<_>| side.as_deref().map(|object: &Object| object.labels.clone());
+        let labels = |side: &Option<_>| side.as_ref().map(|object: &CachedObject| object.labels.clone());
         let mut sides = vec![labels(after)];
         let before = labels(before);
         if !sides.contains(&before) {
@@ -121,15 +121,13 @@ impl<W: Clone + PartialEq> PendingChanges<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::*;
     use crate::object::testing::a;
 
-    fn object(name: &str, label: &str) -> Arc<Object> {
-        a("v1", "Pod", &format!("n/{name}")).label("a", label).object()
+    fn object(name: &str, label: &str) -> CachedObject {
+        a("v1", "Pod", &format!("n/{name}")).label("a", label).cached()
     }
 
     fn change(name: &str, before: Option<&str>, after: Option<&str>, by: Option<u8>) -> PendingChange<u8> {

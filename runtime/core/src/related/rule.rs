@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::api::hook::HookVersion;
-use crate::object::Object;
+use crate::object::ObjectMeta;
 use crate::object::id::{Gvk, Gvr, Resource};
 use crate::object::selector::Selector;
 
@@ -158,7 +158,7 @@ impl Asked {
 
 impl RelatedRule {
     /// Whether the rule finds this object of its kind; `namespace` is the object's, where it has one.
-    pub fn matches(&self, object: &Object, namespace: Option<&Object>) -> bool {
+    pub fn matches(&self, object: &ObjectMeta, namespace: Option<&ObjectMeta>) -> bool {
         match &self.finds {
             Finds::Names { namespace, names } => {
                 let there = namespace.as_ref().is_none_or(|namespace| *namespace == object.key.namespace);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::cache::Cache;
 use crate::cache::label_index::Position;
 use crate::object::Object;
+use crate::object::cached::CachedObject;
 use crate::object::id::Key;
 #[cfg(test)]
 use crate::object::selector::Selector;
@@ -57,10 +58,12 @@ impl<'a> Selection<'a> {
     fn named(&mut self, cache: &Cache, namespace: Option<&str>, name: &str) -> usize {
         let Some(namespace) = namespace else {
             let mut steps = 0;
-            self.found.extend(cache.named(name).inspect(|_| steps += 1).flatten().cloned());
+            self.found.extend(
+                cache.named(name).inspect(|_| steps += 1).flatten().filter_map(CachedObject::whole).cloned(),
+            );
             return steps.max(1);
         };
-        self.found.extend(cache.get(&Key::new(namespace, name)).cloned());
+        self.found.extend(cache.get(&Key::new(namespace, name)).and_then(CachedObject::whole).cloned());
         1
     }
 
@@ -75,7 +78,7 @@ impl<'a> Selection<'a> {
                 return steps;
             };
             if labels.matches(&object.labels) {
-                self.found.push(Arc::clone(object));
+                self.found.extend(object.whole().cloned());
             }
             if steps == max {
                 self.after = Position { value: value.to_owned(), key: Some(object.key.clone()) };

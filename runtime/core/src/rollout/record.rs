@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use crate::api::composite::RevisionChildren;
 use crate::children::claims::{Claim, MADE_BY, owner_reference};
 use crate::children::{Op, Owner};
-use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
 use crate::object::selector::{Selector, UID_LABEL, own_selector};
+use crate::object::{Object, ObjectMeta};
 use crate::rollout::revisions::{History, Revision};
 use crate::rollout::{Claims, RollingConfig, write_claims};
 
@@ -28,7 +28,7 @@ pub fn claim(
     rolling: &RollingConfig,
     parent: &Object,
     selector: Option<&Selector>,
-    candidate: &Object,
+    candidate: &ObjectMeta,
     is_latest: &dyn Fn(&str) -> bool,
 ) -> Claim {
     if candidate.key.namespace != rolling.namespace(parent) {

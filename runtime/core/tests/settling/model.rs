@@ -36,6 +36,12 @@ impl Model {
         self.objects.get(&place(id)).map(object)
     }
 
+    /// All objects of a kind.
+    pub(crate) fn all(&self, resource: &Resource) -> Vec<Object> {
+        let those = self.objects.iter().filter(|((kind, _), _)| *kind == resource.gvk.kind);
+        those.map(|(_, value)| object(value)).collect()
+    }
+
     /// What a user changes, whatever the version: `None` where there is no such object.
     pub(crate) fn edit(&mut self, id: &ObjectId, edit: impl FnOnce(&mut Value)) -> Option<()> {
         let mut value = self.objects.get(&place(id))?.clone();

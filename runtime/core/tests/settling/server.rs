@@ -15,6 +15,7 @@ use metahook_core::children::desired::ChildKind;
 use metahook_core::children::write_history::WriteHistory;
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
+use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::selector::{Selector, UID_LABEL};
 use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
@@ -51,6 +52,13 @@ pub(crate) enum Deed {
         parent: u8,
         child: u8,
     },
+    /// Another client takes off the annotations of a child.
+    Bare {
+        parent: u8,
+        child: u8,
+    },
+    /// The server lists the children anew, as after a restart.
+    Relist,
     NoChild {
         parent: u8,
         child: u8,
@@ -114,6 +122,10 @@ pub(crate) struct Server {
     pub(crate) revision_kind: Arc<Resource>,
     pub(crate) parents: Cache,
     pub(crate) children: Cache,
+    /// Children are held by their metadata, where this server did not make them.
+    cuts: bool,
+    /// Children that were read for it.
+    pub(crate) reads: u64,
     pub(crate) settings: Cache,
     pub(crate) revisions: Cache,
     pub(crate) interests: RelatedIndex,
@@ -177,6 +189,8 @@ impl Server {
             revision_kind,
             parents: Cache::default(),
             children: Cache::default(),
+            cuts: false,
+            reads: 0,
             settings: Cache::default(),
             revisions: Cache::default(),
             interests: RelatedIndex::default(),
@@ -185,6 +199,11 @@ impl Server {
             write_histories: BTreeMap::new(),
             brake: DeletionBrake::new(BrakeLimits::default(), None, 0),
         }
+    }
+
+    /// The same server, which holds children that it did not write by their metadata alone.
+    pub(crate) fn cutting(self) -> Self {
+        Self { children: Cache::cutting(0), cuts: true, ..self }
     }
 
     pub(crate) fn does(&mut self, deed: Deed) {
@@ -199,6 +218,11 @@ impl Server {
                 let id = self.child(parent, child);
                 self.cluster.edit(&id, |object| object["metadata"]["labels"] = json!({}));
             }
+            Deed::Bare { parent, child } => {
+                let id = self.child(parent, child);
+                self.cluster.edit(&id, |object| object["metadata"]["annotations"] = json!({}));
+            }
+            Deed::Relist => self.lists_children_anew(),
             Deed::NoChild { parent, child } => drop(self.cluster.delete(&self.child(parent, child), None)),
             Deed::NoRevisions(parent) => self.forget_revisions(parent),
             Deed::Orphan { parent, child } => self.orphan(parent, child),
@@ -215,6 +239,16 @@ impl Server {
             Deed::Pass(parent) => self.pass(&self.parent(parent).key),
             Deed::Work => self.work(),
         }
+    }
+
+    fn lists_children_anew(&mut self) {
+        self.children = if self.cuts { Cache::cutting(0) } else { Cache::default() };
+        self.children.apply(CacheEvent::ListBegins);
+        for object in self.cluster.all(&self.child_kind) {
+            let touched = self.children.apply(CacheEvent::Listed(object));
+            self.trigger(&touched, Told::Children, None);
+        }
+        self.children.apply(CacheEvent::ListEnds);
     }
 
     /// Works everything off, and looks at every parent once more.
@@ -236,7 +270,7 @@ impl Server {
     pub(crate) fn statuses_are_current(&self) -> bool {
         self.parents.all().all(|parent| {
             let mine = self.children.all().filter(|child| child.controller.as_ref() == Some(&parent.uid));
-            let status = &parent.value().unwrap()["status"];
+            let status = &parent.whole().unwrap().value().unwrap()["status"];
             status["texts"].as_array().map(Vec::len) == Some(mine.count())
         })
     }
@@ -356,7 +390,7 @@ impl Server {
 
     /// A reconcile of one parent, with the model in the place of the API server.
     fn pass(&mut self, key: &Key) {
-        let Some(parent) = self.parents.get(key).cloned() else {
+        let Some(parent) = self.parents.get(key).and_then(CachedObject::whole).cloned() else {
             self.interests.remove(key);
             return self.settled.forget(key);
         };
@@ -395,6 +429,17 @@ impl Server {
             self.trigger(&touched, of, Some(parent));
         }
         Ok(answer)
+    }
+
+    /// Reads a child that the cache holds by its metadata alone. What is gone is left to its event.
+    pub(crate) fn read(&mut self, id: &ObjectId, parent: &Key) {
+        self.reads += 1;
+        let event = match self.cluster.get(id) {
+            Some(now) => CacheEvent::Read(Arc::new(now)),
+            None => CacheEvent::Missing(id.key.clone(), self.children.get(&id.key).unwrap().uid.clone()),
+        };
+        let touched = self.children.apply(event);
+        self.trigger(&touched, Told::Children, Some(parent));
     }
 
     /// A hook that makes its children one after the other, each once the one before it is observed.

@@ -14,6 +14,7 @@ use metahook_core::children::plan::DryRunResult;
 use metahook_core::children::write_history::{Drift, WriteHistory};
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
+use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_core::object::selector::Selector;
 use metahook_core::reconcile::config::ControllerConfig;
@@ -42,6 +43,11 @@ pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
         Poll::Ready(result) => result,
         Poll::Pending => unreachable!("nothing in the model waits"),
     }
+}
+
+/// The parent that an object is or belongs to: names of children begin with that of their parent.
+fn parent_of(id: &ObjectId) -> Key {
+    Key::new("n", id.key.name.split('-').next().unwrap_or_default())
 }
 
 impl<'a> ModelWorld<'a> {
@@ -74,7 +80,7 @@ impl Observe for ModelWorld<'_> {
     }
 
     fn parent_now(&self, key: &Key) -> Option<Arc<Object>> {
-        self.server().parents.get(key).cloned()
+        self.server().parents.get(key).and_then(CachedObject::whole).cloned()
     }
 
     fn candidates(
@@ -82,14 +88,20 @@ impl Observe for ModelWorld<'_> {
         parent: &Object,
         resource: &Resource,
         selector: Option<&Selector>,
-    ) -> Vec<Arc<Object>> {
+    ) -> Vec<CachedObject> {
         let server = self.server();
         let cache = if *resource == *server.revision_kind { &server.revisions } else { &server.children };
         cache.candidates(&parent.uid, "n", selector)
     }
 
     fn child_now(&self, id: &ObjectId) -> Option<Arc<Object>> {
-        self.server().children.get(&id.key).cloned()
+        self.server().children.get(&id.key).and_then(CachedObject::whole).cloned()
+    }
+
+    async fn read_child(&self, child: &ClaimedObject) -> Result<(), WriteError> {
+        let id = child.id();
+        self.server().read(&id, &parent_of(&id));
+        Ok(())
     }
 
     fn cache_revision(&self, parent: &Object, hooks: Fingerprint) -> CacheRevision {
@@ -155,9 +167,7 @@ impl CallHooks for ModelWorld<'_> {
 
 impl CarryOut for ModelWorld<'_> {
     async fn write(&self, op: &Op) -> Result<WriteAnswer, WriteError> {
-        // Names of children begin with that of their parent, and those of parents are one.
-        let name = op.id().key.name.split('-').next().unwrap_or_default();
-        let object = self.write_for(op, &Key::new("n", name))?;
+        let object = self.write_for(op, &parent_of(op.id()))?;
         Ok(WriteAnswer { changed: true, object })
     }
 

@@ -13,6 +13,7 @@ use metahook_core::children::plan::DryRunResult;
 use metahook_core::children::write_history::{Drift, WriteHistory};
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
+use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_core::object::selector::Selector;
 use metahook_core::reconcile::config::ControllerConfig;
@@ -102,7 +103,7 @@ impl Observe for Ports<'_> {
         parent: &Object,
         resource: &Resource,
         selector: Option<&Selector>,
-    ) -> Vec<Arc<Object>> {
+    ) -> Vec<CachedObject> {
         let shared = self.shared();
         let found = shared.world.view(resource);
         let mut all = found

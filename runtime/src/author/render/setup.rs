@@ -265,7 +265,7 @@ fn world(documents: &[Document], kinds: &KnownKinds, namespace: &str) -> Result<
         let value = placed(resource, value.clone(), namespace)
             .map_err(|(id, namespace)| SetupError::NoNamespace { place: place(), id, namespace })?;
         let parsed = Object::parse(&value.to_string(), None);
-        let key = parsed.map_err(|source| SetupError::Object { place: place(), source })?.key;
+        let key = parsed.map_err(|source| SetupError::Object { place: place(), source })?.key.clone();
         let id = ObjectId { resource: Arc::clone(resource), key };
         if world.get(&id).is_some() {
             return Err(SetupError::Twice { place: place(), id: id.to_string() });

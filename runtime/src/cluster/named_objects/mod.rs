@@ -224,6 +224,7 @@ async fn observe(
             Ok(
                 CacheEvent::ListBegins
                 | CacheEvent::Wrote(_)
+                | CacheEvent::Read(_)
                 | CacheEvent::Deleting(..)
                 | CacheEvent::Missing(..)
                 | CacheEvent::Restored,

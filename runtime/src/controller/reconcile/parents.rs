@@ -14,6 +14,7 @@ use metahook_core::children::differing::{Differing, DifferingChildren};
 use metahook_core::children::write_history::{Drift, WriteHistory};
 use metahook_core::hash::{FastMap, Fingerprint};
 use metahook_core::object::Object;
+use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{Key, ObjectId, Uid};
 use metahook_core::reconcile::api_warnings::ToldWarnings;
 use metahook_core::settled::first_failure::FirstFailure;
@@ -109,11 +110,11 @@ impl Parents {
     pub(crate) fn after(&self, last: Option<&Key>, max: usize) -> Vec<Arc<Object>> {
         self.data.parents.view(|parents| {
             if self.data.config.selection.is_everything() {
-                return parents.after(last).take(max).cloned().collect();
+                return parents.after(last).filter_map(CachedObject::whole).take(max).cloned().collect();
             }
             // The lock of the store is always taken before this one.
             let selected = lock(&self.selected);
-            selected.after(last).filter_map(|key| parents.get(key)).take(max).cloned().collect()
+            selected.after(last).filter_map(|key| parents.get(key)?.whole()).take(max).cloned().collect()
         })
     }
 
@@ -122,7 +123,7 @@ impl Parents {
         let config = &self.data.config;
         let selects = |parent: &&Arc<Object>| config.selection.includes(parent);
         let parents: Vec<_> =
-            self.data.parents.view(|parents| parents.all().filter(selects).cloned().collect());
+            self.data.parents.view(|parents| parents.all_whole().filter(selects).cloned().collect());
         let children = |parent: &Arc<Object>| {
             let kinds = config.child_kinds.iter().filter(|kind| !limits.is_exempt(&kind.resource.gvr()));
             let all = kinds.flat_map(|kind| self.data.candidates(parent, &kind.resource, None));
@@ -204,7 +205,9 @@ impl Parents {
     /// Whether the controller reconciles this object.
     pub(crate) fn includes(&self, object: &Uid) -> bool {
         let selects = |object: &Arc<Object>| self.data.config.selection.includes(object);
-        self.data.parents.view(|parents| parents.by_uid(object).is_some_and(selects))
+        self.data
+            .parents
+            .view(|parents| parents.by_uid(object).and_then(CachedObject::whole).is_some_and(selects))
     }
 
     /// Forgets the decorations of an object that went while it was reconciled.

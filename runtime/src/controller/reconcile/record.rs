@@ -9,6 +9,7 @@ use metahook_core::children::write_history::Drift;
 use metahook_core::children::{flapping, managed_fields};
 use metahook_core::controller_metrics::ReconcileResult;
 use metahook_core::object::Object;
+use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::Key;
 use metahook_core::reconcile::error::MAX_MESSAGE_LENGTH;
 use metahook_core::reconcile::input::ReconcileInput;
@@ -86,7 +87,7 @@ impl Reconciler {
         let parent = &input.parent;
         let overlap = |store: &Arc<Store>| {
             let all = store.candidates(&parent.uid, &parent.key.namespace, input.selector.as_ref());
-            let controlled = |child: &&Arc<Object>| child.controller.as_ref() == Some(&parent.uid);
+            let controlled = |child: &&CachedObject| child.controller.as_ref() == Some(&parent.uid);
             let (child, other) = all
                 .iter()
                 .filter(controlled)

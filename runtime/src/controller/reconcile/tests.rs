@@ -120,7 +120,7 @@ async fn an_orphan_is_adopted_once_its_parent_was_read() {
     for answer in ANSWERS {
         let scenario = Scenario::new(answer);
         let orphan = Arc::new(object(&children()));
-        let claims = [ClaimedObject { resource: children(), object: orphan, claim: Claim::Adopt }];
+        let claims = [ClaimedObject { resource: children(), object: orphan.into(), claim: Claim::Adopt }];
         let claimed = claim(&scenario.world(&Reservation::default()), &parent, &claims).await;
         results.push(match claimed {
             Ok(claimed) => {
@@ -143,7 +143,7 @@ async fn a_child_that_no_longer_matches_is_released() {
     for answer in ANSWERS {
         let scenario = Scenario::new(answer);
         let child = Arc::new(Object::parse(&owned_body("1").to_string(), None).unwrap());
-        let claims = [ClaimedObject { resource: children(), object: child, claim: Claim::Release }];
+        let claims = [ClaimedObject { resource: children(), object: child.into(), claim: Claim::Release }];
         let claimed = claim(&scenario.world(&Reservation::default()), &parent, &claims).await;
         let result =
             claimed.map_or_else(|error| retry(error.retry()), |claimed| format!("wrote {}", claimed.wrote));
@@ -168,7 +168,7 @@ async fn a_reference_to_another_version_of_the_parent_is_renewed() {
     for answer in ANSWERS {
         let scenario = Scenario::new(answer);
         let child = Arc::new(Object::parse(&owned_body("1").to_string(), None).unwrap());
-        let claims = [ClaimedObject { resource: children(), object: child, claim: Claim::Renew }];
+        let claims = [ClaimedObject { resource: children(), object: child.into(), claim: Claim::Renew }];
         let claimed = claim(&scenario.world(&Reservation::default()), &parent, &claims).await;
         results.push(match claimed {
             Err(error) => format!("ends: {}", retry(error.retry())),

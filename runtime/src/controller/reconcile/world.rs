@@ -14,6 +14,7 @@ use metahook_core::children::write_history::{Drift, WriteHistory};
 use metahook_core::decorator::Decoration;
 use metahook_core::decorator::conflicts::Resolution;
 use metahook_core::hash::Fingerprint;
+use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_core::object::selector::Selector;
 use metahook_core::object::{ChildMap, Object};
@@ -80,12 +81,19 @@ impl Observe for Attempt<'_> {
         parent: &Object,
         resource: &Resource,
         selector: Option<&Selector>,
-    ) -> Vec<Arc<Object>> {
+    ) -> Vec<CachedObject> {
         self.reconciler.data.candidates(parent, resource, selector)
     }
 
     fn child_now(&self, id: &ObjectId) -> Option<Arc<Object>> {
         self.reconciler.data.observed_child(id)
+    }
+
+    async fn read_child(&self, child: &ClaimedObject) -> Result<(), WriteError> {
+        match self.reconciler.data.children_of(&child.resource) {
+            Some(store) => Ok(store.read_whole(&child.object).await?),
+            None => Ok(()),
+        }
     }
 
     fn cache_revision(&self, parent: &Object, hooks: Fingerprint) -> CacheRevision {

@@ -164,7 +164,7 @@ mod tests {
             r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"namespace":"n","name":"{name}","labels":{{"a":"{label}"}}}}}}"#
         );
         let object = Arc::new(Object::parse(&json, None).unwrap());
-        PendingChange::of(&ObjectChange { before: None, after: Some(object) }, None).unwrap()
+        PendingChange::of(&ObjectChange { before: None, after: Some(object.into()) }, None).unwrap()
     }
 
     /// The parents that the changes trigger, each with a selector of labels.

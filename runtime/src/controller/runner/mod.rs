@@ -42,6 +42,7 @@ use crate::controller::runner::reading::{Readable, taken_away};
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::waiting_parents::WaitingParents;
 use crate::queue::{Throttle, Workers};
+use crate::store::{Store, Stores};
 
 /// Whether a controller takes the place of one with another spec, or of itself with other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,7 +173,7 @@ impl ControllerRunner {
                 config,
                 parents: stores.open(parents),
                 reads: reads.get(nth).map(|(_, reads)| Arc::clone(reads)),
-                children: kinds.claimed().map(|resource| stores.open(resource)).collect(),
+                children: child_stores(stores, &kinds),
                 controllers: Arc::clone(&context.controllers),
                 recorder: context.cluster.recorder.clone(),
                 meter: Arc::clone(&meter),
@@ -402,4 +403,10 @@ impl ControllerRunner {
         self.context.observer.note(|| Observed::Problem { message: message.to_owned() });
         self.context.cluster.recorder.record(&self.object, reason, message);
     }
+}
+
+/// The stores of the kinds of children, and of revisions, which are read whole.
+fn child_stores(stores: &Stores, kinds: &Kinds) -> Vec<Arc<Store>> {
+    let children = kinds.rules.iter().map(|rule| stores.open_for_children(&rule.resource));
+    children.chain(kinds.revisions.iter().map(|revisions| stores.open(revisions))).collect()
 }

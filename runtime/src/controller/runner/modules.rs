@@ -11,7 +11,7 @@ use metahook_core::api::common::CheckedCommon;
 use metahook_core::api::hook::{Call, EnabledHook, HookName, PerHook, WasmHook};
 use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::status::{Finding, HookStatus, ModuleChange};
-use metahook_core::object::Object;
+use metahook_core::object::ObjectMeta;
 use tokio::sync::watch;
 
 use crate::controller::HookRuntime;
@@ -150,7 +150,7 @@ impl ControllerRunner {
 
     /// A hook of which the metrics of webhooks do not tell.
     fn shadow(&self, name: HookName, hook: &EnabledHook) -> Result<Hook, SpecError> {
-        let Object { gvk, key, .. } = &*self.object;
+        let ObjectMeta { gvk, key, .. } = &**self.object;
         self.hosted(hook, |url| Arc::new(WebMeter::new(&gvk.kind, &key.name, name, url)))
     }
 

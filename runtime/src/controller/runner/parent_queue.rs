@@ -13,6 +13,8 @@ use metahook_core::cache::waiting_changes::{Forgotten, WaitingChange};
 use metahook_core::cache::{ObjectChange, trigger};
 use metahook_core::children::deletion_brake::Census;
 use metahook_core::hash::Fingerprint;
+use metahook_core::object::Object;
+use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{Key, Uid};
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::pacing::{ResyncRounds, resync_delay};
@@ -193,7 +195,7 @@ fn spawn_triggers(part: &ParentQueue) {
     // From here on changes arrive. The parents that were listed before are observed here.
     data.parents.view(|parents| {
         for parent in parents.all() {
-            let change = ObjectChange { before: None, after: Some(Arc::clone(parent)) };
+            let change = ObjectChange { before: None, after: Some(parent.clone()) };
             part.reconciler.parents.observe(&change);
             if let Some(adopters) = &adopters {
                 lock(adopters).learn(&change);
@@ -232,10 +234,10 @@ impl Trigger {
 
     /// There were too many changes to remember how the object changed, and by whom.
     fn forgotten(&self, key: &Key, Forgotten { gone, controllers }: &Forgotten) {
-        let now = self.store.get(key);
         let keys = if self.child {
-            self.child(&ObjectChange { before: None, after: now }, controllers)
+            self.child(&ObjectChange { before: None, after: self.store.held(key) }, controllers)
         } else {
+            let now = self.store.get(key);
             if let Some(adopters) = &self.adopters {
                 lock(adopters).learn_now(key, now.as_deref());
             }
@@ -261,7 +263,8 @@ impl Trigger {
             };
             keys.append(&mut trigger::with_uids(controllers, parents));
             // Objects that the controller does not select may own children of the same kinds.
-            keys.retain(|key| parents.get(key).is_some_and(|parent| data.config.selection.includes(parent)));
+            let is_selected = |parent: &Arc<Object>| data.config.selection.includes(parent);
+            keys.retain(|key| parents.get(key).and_then(CachedObject::whole).is_some_and(is_selected));
             keys
         })
     }

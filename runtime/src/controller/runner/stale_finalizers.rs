@@ -240,7 +240,10 @@ async fn listed(store: &Store, discovery: &Discovery) -> bool {
 fn marked(store: &Store, judge: impl Fn(&str) -> bool) -> Vec<Arc<Object>> {
     let ours = |finalizer: &&String| selection::finalizer_owner(finalizer).is_some();
     let mut marked: Vec<_> = store.view(|all| {
-        all.all().filter(|object| object.finalizers.iter().any(|one| ours(&one))).map(Arc::clone).collect()
+        all.all_whole()
+            .filter(|object| object.finalizers.iter().any(|one| ours(&one)))
+            .map(Arc::clone)
+            .collect()
     });
     let names: BTreeSet<_> = marked.iter().flat_map(|object| object.finalizers.iter().filter(ours)).collect();
     let stale: BTreeSet<_> = names.into_iter().filter(|one| judge(one)).cloned().collect();

@@ -26,6 +26,9 @@ use crate::reconcile::sequence::{Planned, Prepared, Reached, Sequence, note_sett
 use crate::reconcile::{Phase, phase};
 use crate::settled::{HookNeed, Purity, SettledState};
 
+/// A child that was replaced meanwhile is read again at most so often.
+const MAX_READS: usize = 3;
+
 /// The input of a reconcile, and the answers of the customize hook that it is made with.
 struct Gathered {
     input: ReconcileInput,
@@ -77,7 +80,7 @@ impl<W: World> Sequence<'_, W> {
                 Some(answer)
             }
         };
-        let Gathered { input, fingerprint, customized } = gathered;
+        let Gathered { input, fingerprint, customized } = self.read_children(&hooks, gathered).await?;
         world.check_room()?;
         world.charge(estimate::of_claims(&input.claims))?;
         let left_out = input.left_out.message(world.config().shown_bounds(hook));
@@ -132,6 +135,33 @@ impl<W: World> Sequence<'_, W> {
             let Some(now) = now else { return Ok(ControlFlow::Break(Reached::Ignored)) };
             parent = now;
             (has_written, *wrote) = (true, true);
+        }
+    }
+
+    /// Reads the children that are known by their metadata alone, and the rest once more. What is read stays whole.
+    async fn read_children(
+        &self,
+        hooks: &W::Hooks,
+        mut gathered: Gathered,
+    ) -> Result<Gathered, ReconcileError> {
+        for _ in 0..MAX_READS {
+            if gathered.input.unread().next().is_none() {
+                break;
+            }
+            for child in gathered.input.unread() {
+                let size = estimate::of_read(&child.object);
+                self.world.charge(size)?;
+                let read = self.world.read_child(child).await;
+                self.world.refund(size);
+                read?;
+            }
+            let (parent, hook) = (Arc::clone(&gathered.input.parent), gathered.input.hook);
+            gathered = self.gather(hooks, &parent, hook, Asking::Cached).await?;
+        }
+        let unread = gathered.input.unread().next().map(ClaimedObject::id);
+        match unread {
+            Some(id) => Err(ReconcileError::Claim(ClaimError::Unread { id: Box::new(id) })),
+            None => Ok(gathered),
         }
     }
 
@@ -213,10 +243,10 @@ impl<W: World> Sequence<'_, W> {
     ) -> Result<Claimed, ClaimError> {
         let mut claimed = Claimed { children: self.world.config().no_children(), wrote: false, error: None };
         let mut parent_exists = false;
-        for one @ ClaimedObject { resource, object, claim } in claims {
+        for one @ ClaimedObject { resource, claim, .. } in claims {
             let now = match claim {
                 Claim::Leave => continue,
-                Claim::Keep => Ok(Some(Arc::clone(object))),
+                Claim::Keep => Ok(Some(whole(one)?)),
                 Claim::Renew => self.world.claim(one, parent).await,
                 Claim::Adopt => {
                     if !parent_exists {
@@ -243,7 +273,7 @@ impl<W: World> Sequence<'_, W> {
                 }
                 // The plan needs the child as it is now where another client was faster.
                 Err(error) if *claim == Claim::Renew && !error.is_conflict() => {
-                    claimed.children.insert(resource, Arc::clone(object));
+                    claimed.children.insert(resource, whole(one)?);
                     claimed.error.get_or_insert(error.into());
                 }
                 Err(error) => return Err(error.into()),
@@ -384,6 +414,11 @@ impl<W: World> Sequence<'_, W> {
             self.world.record(&input.parent, Fact::TwoAnswers(input.hook));
         }
     }
+}
+
+/// Children are read before they are claimed.
+fn whole(child: &ClaimedObject) -> Result<Arc<Object>, ClaimError> {
+    child.object.whole().cloned().ok_or_else(|| ClaimError::Unread { id: Box::new(child.id()) })
 }
 
 /// The fingerprint of all answers, and whether they depend on the requests alone; `None`: unknown.

@@ -20,6 +20,7 @@ use crate::children::{Op, Plan, Skip};
 use crate::counted;
 use crate::hash::Fingerprinter;
 use crate::object::Object;
+use crate::object::cached::CachedObject;
 use crate::object::id::{Key, ObjectId, Resource};
 
 /// Bounds on what one request shows of a parent's children.
@@ -50,7 +51,7 @@ const OWNER_REFERENCE: usize = 1024;
 /// The children of a parent that are beyond the bounds.
 #[derive(Debug, Default)]
 pub struct LeftOut {
-    objects: BTreeMap<ObjectId, Arc<Object>>,
+    objects: BTreeMap<ObjectId, CachedObject>,
     /// Kinds of which the server's own children in this namespace are among them, as far as annotations tell, and are not
     /// being deleted.
     held: BTreeSet<(Arc<Resource>, Arc<str>)>,
@@ -95,7 +96,7 @@ impl Size {
 
 /// What a request shows of it: the object under its name.
 fn bytes_of(claimed: &ClaimedObject) -> usize {
-    let shown = claimed.object.json().len() + claimed.object.key.len();
+    let shown = claimed.object.bytes() + claimed.object.key.len();
     match claimed.claim {
         Claim::Keep => shown,
         Claim::Renew | Claim::Adopt => shown + OWNER_REFERENCE,
@@ -103,16 +104,11 @@ fn bytes_of(claimed: &ClaimedObject) -> usize {
     }
 }
 
-/// Whether annotations say that a controller wrote the object.
-fn is_written(object: &Object) -> bool {
-    object.made_by.is_some() || object.attached_by.is_some() || object.applied
-}
-
 /// The order of a group's objects: those that come first are shown first. Objects that other clients keep from going, by
 /// finalizers, come last of their sort.
 fn order(claimed: &ClaimedObject) -> (bool, bool, u64, &Key) {
     let object = &claimed.object;
-    (!is_written(object), object.deleting, object.created, &object.key)
+    (!object.is_written(), object.deleting, object.created, &object.key)
 }
 
 fn choose(claims: &mut Vec<ClaimedObject>, count: usize, bytes: usize) -> LeftOut {
@@ -164,7 +160,7 @@ fn choose(claims: &mut Vec<ClaimedObject>, count: usize, bytes: usize) -> LeftOu
         let mut is_held = false;
         for ClaimedObject { resource, object, claim } in members {
             // What somebody keeps from going, by a finalizer, must not hold its kind for ever.
-            is_held |= claim.is_kept() && is_written(&object) && !object.deleting;
+            is_held |= claim.is_kept() && object.is_written() && !object.deleting;
             left.objects.insert(ObjectId { resource, key: object.key.clone() }, object);
         }
         if is_held {
@@ -238,7 +234,7 @@ impl LeftOut {
     pub(crate) fn fingerprint(&self, all: &mut Fingerprinter) {
         for object in self.objects.values() {
             all.add(object.uid.as_str().as_bytes());
-            all.add(&[u8::from(object.deleting), u8::from(is_written(object))]);
+            all.add(&[u8::from(object.deleting), u8::from(object.is_written())]);
         }
     }
 

@@ -20,7 +20,7 @@ fn pod(key: &str) -> Build {
 }
 
 fn kept(child: Build) -> ClaimedObject {
-    ClaimedObject { resource: resource("v1", "Pod"), object: child.object(), claim: Claim::Keep }
+    ClaimedObject { resource: resource("v1", "Pod"), object: child.cached(), claim: Claim::Keep }
 }
 
 fn made(child: Build, second: u32) -> Build {
@@ -73,7 +73,7 @@ fn objects_of_one_namespace_push_out_none_of_another() {
 fn large_objects_of_one_kind_push_out_none_of_another() {
     let map = |nth: usize| ClaimedObject {
         resource: resource("v1", "ConfigMap"),
-        object: a("v1", "ConfigMap", &format!("n/{nth}")).with("data", json!("x".repeat(1000))).object(),
+        object: a("v1", "ConfigMap", &format!("n/{nth}")).with("data", json!("x".repeat(1000))).cached(),
         claim: Claim::Keep,
     };
     let pods = ["n/a", "n/b"].map(|name| kept(made(pod(name), 9)));
@@ -188,7 +188,7 @@ proptest! {
         };
         // One of each name.
         let all: BTreeMap<_, _> = children.iter().map(object).collect();
-        let all = || all.values().map(|one| ClaimedObject { resource: Arc::clone(&one.resource), object: Arc::clone(&one.object), claim: one.claim });
+        let all = || all.values().map(|one| ClaimedObject { resource: Arc::clone(&one.resource), object: one.object.clone(), claim: one.claim });
         let mut claims: Vec<_> = all().collect();
         let left = limit(&mut claims, count, request);
 
@@ -221,8 +221,8 @@ proptest! {
     }
 }
 
-fn kept_object(object: &Arc<Object>) -> ClaimedObject {
-    ClaimedObject { resource: resource("v1", "Pod"), object: Arc::clone(object), claim: Claim::Keep }
+fn kept_object(object: &CachedObject) -> ClaimedObject {
+    ClaimedObject { resource: resource("v1", "Pod"), object: object.clone(), claim: Claim::Keep }
 }
 
 fn planned(config: &ControllerConfig, parent: Build, pods: &[Arc<Object>], answer: &Value) -> ReconcilePlan {

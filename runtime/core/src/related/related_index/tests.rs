@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::{Cache, CacheEvent};
+use crate::object::cached::CachedObject;
 use crate::object::testing::{a, resource};
 use crate::related::rule::Names;
 use crate::related::selection::{namespaces, select};
@@ -31,6 +32,7 @@ fn pod(key: &str, labels: &str) -> Arc<Object> {
 }
 
 fn woken(all: &RelatedIndex, before: Option<Arc<Object>>, after: Option<Arc<Object>>) -> Vec<String> {
+    let [before, after] = [before, after].map(|side| side.map(Into::into));
     let touched = ObjectChange { before, after };
     let found = all.on_object(&resource("v1", "Pod"), &touched, |_| None);
     found.iter().map(ToString::to_string).collect()
@@ -133,7 +135,7 @@ fn a_slice_of_a_namespaces_matching_is_bounded_whatever_the_rules_are() {
     }
     let many = (0..10_000).map(|number| rule(&format!("team=x{number}"))).collect();
     different.set(&Key::new("n", "p"), many).unwrap();
-    let team = |team: &str| Some(a("v1", "Namespace", "m").label("team", team).object());
+    let team = |team: &str| Some(a("v1", "Namespace", "m").label("team", team).object().into());
     let touched = ObjectChange { before: team("x"), after: team("y") };
     let change = PendingChange::<()>::of(&touched, None).unwrap();
     for (all, concerned) in [(same, 10_000), (different, 0)] {
@@ -157,7 +159,7 @@ fn parents_that_change_between_two_slices_hide_no_other() {
     for key in &keys {
         all.set(key, rule()).unwrap();
     }
-    let team = |team: &str| Some(a("v1", "Namespace", "m").label("team", team).object());
+    let team = |team: &str| Some(a("v1", "Namespace", "m").label("team", team).object().into());
     let touched = ObjectChange { before: team("y"), after: team("x") };
     let mut matching = all.matching_namespaces(&PendingChange::<()>::of(&touched, None).unwrap()).unwrap();
     assert!(!matching.step(&all, 4));
@@ -176,7 +178,7 @@ fn a_namespace_wakes_who_selected_it_or_selects_it_now() {
     all.set(&Key::new("n", "x"), vec![rule("team=x")]).unwrap();
     all.set(&Key::new("n", "y"), vec![rule("team=y")]).unwrap();
     all.set(&Key::new("n", "any"), vec![rule("")]).unwrap();
-    let team = |team: &str| Some(a("v1", "Namespace", "m").label("team", team).object());
+    let team = |team: &str| Some(a("v1", "Namespace", "m").label("team", team).cached());
     let woken = |before, after| -> Vec<String> {
         on_namespace(&all, &ObjectChange { before, after }).iter().map(ToString::to_string).collect()
     };
@@ -311,11 +313,11 @@ proptest! {
                     let event = world.event(kind, &format!("{namespace}/{name}"), labels);
                     let resource = resource("v1", kind);
                     let Some(touched) = world.kinds.entry(Arc::clone(&resource)).or_default().apply(event).pop() else { continue };
-                    let namespace = |name: &str| world.namespaces.get(&Key::new("", name)).cloned();
+                    let namespace = |name: &str| world.namespaces.get(&Key::new("", name)).and_then(CachedObject::whole).cloned();
                     let found = world.all.on_object(&resource, &touched, namespace);
                     let matches = |rule: &RelatedRule| {
                         let sides = [&touched.before, &touched.after];
-                        rule.resource == resource && sides.into_iter().flatten().any(|object| rule.matches(object, namespace(&object.key.namespace).as_deref()))
+                        rule.resource == resource && sides.into_iter().flatten().any(|object| rule.matches(object, namespace(&object.key.namespace).as_deref().map(|found| &**found)))
                     };
                     let asked = world.rules.iter().filter(|(_, rules)| rules.iter().any(matches));
                     prop_assert_eq!(&found, &asked.map(|(key, _)| key.clone()).collect());
@@ -325,7 +327,7 @@ proptest! {
                     let event = world.event("Namespace", name, labels);
                     let Some(touched) = world.namespaces.apply(event).pop() else { continue };
                     let found = on_namespace(&world.all, &touched);
-                    let is_selected = |rule: &RelatedRule, side: &Option<Arc<Object>>| {
+                    let is_selected = |rule: &RelatedRule, side: &Option<CachedObject>| {
                         let selector = rule.namespace_selector();
                         selector.is_some_and(|all| side.as_ref().is_some_and(|object| all.matches(&object.labels)))
                     };

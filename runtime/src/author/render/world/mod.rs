@@ -102,17 +102,19 @@ impl World {
     }
 
     pub(crate) fn get(&self, id: &ObjectId) -> Option<&Arc<Object>> {
-        self.caches.get(&id.resource)?.get(&id.key)
+        self.caches.get(&id.resource)?.get(&id.key)?.whole()
     }
 
     /// The objects of a kind.
     pub(crate) fn of(&self, resource: &Arc<Resource>) -> impl Iterator<Item = &Arc<Object>> {
-        self.caches.get(resource).into_iter().flat_map(Cache::all)
+        self.caches.get(resource).into_iter().flat_map(Cache::all_whole)
     }
 
     /// All objects with the resource they are of, in order.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Arc<Resource>, &Arc<Object>)> {
-        self.caches.iter().flat_map(|(resource, cache)| cache.all().map(move |object| (resource, object)))
+        self.caches
+            .iter()
+            .flat_map(|(resource, cache)| cache.all_whole().map(move |object| (resource, object)))
     }
 
     pub(crate) fn cache(&mut self, resource: &Arc<Resource>) -> &mut Cache {
