@@ -21,6 +21,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::hash::FastMap;
+use crate::json::size::tree_size;
 use crate::object::Object;
 use crate::object::cached::CachedObject;
 use crate::object::id::{Key, Uid};
@@ -304,7 +305,10 @@ impl Cache {
     /// The object as it is held.
     fn arrived(&self, object: Object, pinned: bool) -> CachedObject {
         let is_large = self.max_unseen.is_some_and(|max| object.json().len() > max);
-        if is_large && !pinned && !object.is_written() { CachedObject::cut(&object) } else { object.into() }
+        if !is_large || pinned || object.is_written() {
+            return object.into();
+        }
+        CachedObject::cut(&object, tree_size(object.json().as_bytes()))
     }
 
     /// Takes the whole object in the place of the same one that was cut. Where only children are looked for, this is no

@@ -8,7 +8,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::hash::hash64;
-use crate::json::size::tree_size;
 use crate::object::{Object, ObjectMeta};
 
 /// Bytes of the largest object that is always held whole.
@@ -42,10 +41,10 @@ impl CachedObject {
         }
     }
 
-    /// Its metadata alone.
-    pub(crate) fn cut(object: &Object) -> Self {
+    /// Its metadata alone. `tree`: bytes of the whole object as a tree.
+    pub(crate) fn cut(object: &Object, tree: usize) -> Self {
         let json = object.json();
-        let (bytes, tree) = (json.len(), tree_size(json.as_bytes()));
+        let bytes = json.len();
         let of_type = (&*object.gvk.kind == "Secret").then(|| of_type(object)).flatten();
         Self::Cut(Arc::new(CutObject {
             meta: ObjectMeta::clone(object),
@@ -72,11 +71,11 @@ impl CachedObject {
         }
     }
 
-    /// Bytes of the whole object as a tree.
-    pub(crate) fn tree_bytes(&self) -> usize {
+    /// Bytes of the whole object as a tree, where it is not held whole.
+    pub(crate) fn cut_tree(&self) -> Option<usize> {
         match self {
-            Self::Whole(object) => tree_size(object.json().as_bytes()),
-            Self::Cut(cut) => cut.tree,
+            Self::Whole(_) => None,
+            Self::Cut(cut) => Some(cut.tree),
         }
     }
 

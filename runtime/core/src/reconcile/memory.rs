@@ -42,10 +42,11 @@ pub fn of_read(object: &CachedObject) -> usize {
 pub fn of_claims(claims: &[ClaimedObject]) -> usize {
     let written =
         claims.iter().filter(|one| matches!(one.claim, Claim::Renew | Claim::Adopt | Claim::Release));
-    written
-        .map(|one| 2 * one.object.tree_bytes() + (TEXT_COPIES + 1) * one.object.bytes())
-        .max()
-        .unwrap_or_default()
+    let of = |object: &CachedObject| match (object.whole(), object.cut_tree()) {
+        (Some(object), _) => of_rewrite(object),
+        (None, tree) => 2 * tree.unwrap_or_default() + (TEXT_COPIES + 1) * object.bytes(),
+    };
+    written.map(|one| of(&one.object)).max().unwrap_or_default()
 }
 
 /// The parent as a tree, and the content of its revisions, which is read up to a bound.
