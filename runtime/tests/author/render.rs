@@ -388,7 +388,7 @@ fn deletions_after_a_change_of_the_hook_are_held_as_by_the_server() {
         (composite, &names[..], Ok(6)),
     ] {
         let folder = folder(&controller).answers("hook.wasm", &answer);
-        let folder = folder.with("parent.yaml", PARENT_U).with("children.yaml", &owned(names));
+        let folder = folder.with("parent.yaml", PARENT_U).with("children.yaml", owned(names));
         let ended = render(&folder, &["-f", "children.yaml", "--module=hook.wasm", "--output=json"]);
         match expected {
             Err(why) => {
@@ -411,7 +411,7 @@ fn after_a_change_of_the_hook_no_child_is_deleted_that_could_not_be_made_again()
     let composite = composite(&module(), "Recreate");
     let run = |controller: &str| {
         let folder = folder(controller).answers("hook.wasm", &answer);
-        let folder = folder.with("parent.yaml", PARENT_U).with("children.yaml", &owned(&["a"]));
+        let folder = folder.with("parent.yaml", PARENT_U).with("children.yaml", owned(&["a"]));
         render(&folder, &["-f", "children.yaml", "--module=hook.wasm", "--output=json"])
     };
     let held = run(&with_status(&composite, "sha256:other"));

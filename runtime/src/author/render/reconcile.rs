@@ -20,13 +20,12 @@ impl Simulation {
         let shared = Mutex::new(Shared { world, brake, remembered, round: &mut round });
         let ports = Ports { controller, config, kinds, hooks, version: *version, shared };
         let report = reconcile(&ports, parent, Start::default()).await;
-        if ports.shared().remembered.settled.is_status_due(&id.key) {
+        if self.remembered.get(&id.resource).is_some_and(|of_kind| of_kind.settled.is_status_due(&id.key)) {
             let note = "the status is written in the next reconcile, which sees these children";
-            ports.shared().round.notes.push(note.to_owned());
+            round.notes.push(note.to_owned());
         }
-        drop(ports);
         round.error = report.result.err();
-        round.faults = faults(kinds, &round);
+        round.faults = faults(&self.kinds, &round);
         round.notes.extend(round.faults.iter().cloned());
         round
     }

@@ -26,6 +26,7 @@
 //! [`ReconcileError`] says what failed. The report says what was written all the same.
 
 mod apply;
+mod ask;
 mod children;
 mod parent;
 mod prepare;
