@@ -14,6 +14,7 @@ pub mod rollout;
 pub mod sequence;
 pub mod shown;
 pub mod trigger;
+pub mod watched;
 
 use crate::api::hook::HookName;
 use crate::api::selection::Selection;

@@ -131,6 +131,21 @@ fn a_fingerprint_that_forgets_the_revisions_would_be_noticed() {
 }
 
 #[test]
+fn a_reconcile_shows_its_steps_and_a_settled_one_has_none_but_reads() {
+    let shown = |server: &Server| server.steps.iter().map(|step| format!("{step:?}")).collect::<Vec<_>>();
+    let mut server = Server::new(Saving::Settling, UpdateMethod::InPlace);
+    server.does(Deed::Parent { parent: 0, children: 1 });
+    server.does(Deed::Deliver { of: Told::Parents, events: 1 });
+    server.does(Deed::Pass(0));
+    let steps = shown(&server);
+    assert_eq!(steps[..3], ["Related", "Asked { hook: Sync, is_older: false }", "Planned { operations: 1 }"]);
+    assert!(steps[3].starts_with("Wrote { verb: \"create\"") && steps.len() == 4, "{steps:?}");
+    server.comes_to_rest();
+    server.does(Deed::Pass(0));
+    assert_eq!(shown(&server), ["Related"]);
+}
+
+#[test]
 fn a_hook_that_gives_two_answers_is_found_out_and_called_each_time() {
     let mut server = Server::new(Saving::Checking, UpdateMethod::InPlace);
     server.does(Deed::Parent { parent: 0, children: 1 });

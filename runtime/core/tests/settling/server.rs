@@ -22,6 +22,7 @@ use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig}
 use metahook_core::reconcile::outcome::Changed;
 use metahook_core::reconcile::sequence::{Start, reconcile};
 use metahook_core::reconcile::shown::ObservedBounds;
+use metahook_core::reconcile::watched::{Step, Watched};
 use metahook_core::related;
 use metahook_core::related::related_index::RelatedIndex;
 use metahook_core::related::rule::{Finds, Place};
@@ -130,6 +131,8 @@ pub(crate) struct Server {
     pub(crate) revisions: Cache,
     pub(crate) interests: RelatedIndex,
     queue: BTreeSet<Key>,
+    /// Those of the last reconcile.
+    pub(crate) steps: Vec<Step>,
     pub(crate) module: u8,
     pub(crate) write_histories: BTreeMap<Key, Arc<WriteHistory>>,
     pub(crate) brake: DeletionBrake,
@@ -195,6 +198,7 @@ impl Server {
             revisions: Cache::default(),
             interests: RelatedIndex::default(),
             queue: BTreeSet::new(),
+            steps: Vec::new(),
             module: 0,
             write_histories: BTreeMap::new(),
             brake: DeletionBrake::new(BrakeLimits::default(), None, 0),
@@ -397,7 +401,12 @@ impl Server {
         if self.saving == Saving::Nothing {
             self.settled.unsettle(key);
         }
-        let report = at_once(reconcile(&ModelWorld::new(self), parent, Start::default()));
+        let world = ModelWorld::new(self);
+        let watched = Watched::new(&world);
+        let report = at_once(reconcile(&watched, parent, Start::default()));
+        let steps = watched.steps();
+        check_order(&steps, &self.revision_kind);
+        self.steps = steps;
         match report.result {
             Ok(Changed::Nothing) => {}
             Ok(_) => drop(self.queue.insert(key.clone())),
@@ -466,4 +475,26 @@ impl Server {
             .to_string()
             .into_bytes()
     }
+}
+
+/// The order in which a crash at any point harms nothing: claims before the hook is asked, the hook before the plan, the plan
+/// before what it writes; and of that, revisions first, then deletions of children, then their other writes, then the status.
+fn check_order(steps: &[Step], revisions: &Resource) {
+    let rank = |step: &Step| match step {
+        Step::Finalizers => 0,
+        Step::Related | Step::Read(_) => 1,
+        Step::Claimed(..) => 2,
+        Step::Asked { is_older: false, .. } => 3,
+        Step::Asked { is_older: true, .. } => 4,
+        Step::RecordedDeletions => 5,
+        Step::Planned { .. } => 6,
+        Step::Wrote { id, .. } if *id.resource == *revisions => 7,
+        Step::Wrote { verb: "delete", .. } => 8,
+        Step::Tried(_) => 9,
+        Step::Wrote { verb: "status", .. } => 10,
+        Step::Wrote { .. } => 9,
+        Step::DeletedRelated(..) => 11,
+    };
+    let ranks: Vec<_> = steps.iter().map(rank).collect();
+    assert!(ranks.is_sorted(), "out of order: {steps:?}");
 }

@@ -1,0 +1,302 @@
+//! A world that is watched: each step of a reconcile, in order, whatever the world behind it.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::api::hook::HookName;
+use crate::api::selection::FinalizerChange;
+use crate::children::Op;
+use crate::children::claims::ClaimedObject;
+use crate::children::deletion_brake::DeletionBrake;
+use crate::children::plan::DryRunResult;
+use crate::children::write_history::{Drift, WriteHistory};
+use crate::decorator::Decoration;
+use crate::decorator::conflicts::Resolution;
+use crate::hash::Fingerprint;
+use crate::object::cached::CachedObject;
+use crate::object::id::{Gvk, Key, ObjectId, Resource};
+use crate::object::selector::Selector;
+use crate::object::{ChildMap, Object};
+use crate::reconcile::config::ControllerConfig;
+use crate::reconcile::input::ReconcileInput;
+use crate::reconcile::ports::{
+    Asked, Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, PortError, Record,
+    Remember, WriteAnswer, WriteError,
+};
+use crate::settled::{CacheRevision, SettledParents};
+
+/// A world whose steps are kept.
+pub struct Watched<'w, W> {
+    world: &'w W,
+    steps: Mutex<Vec<Step>>,
+}
+
+/// A step of a reconcile that reaches out of its own data, or decides about what does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// The finalizers of the parent were changed.
+    Finalizers,
+    /// The related objects were looked up.
+    Related,
+    /// A child that was known by its metadata alone was read.
+    Read(ObjectId),
+    /// A claim was carried out: its verb and its object.
+    Claimed(&'static str, ObjectId),
+    /// A hook was asked about the parent, or about an older state of it.
+    Asked { hook: HookName, is_older: bool },
+    /// The plan was made, and nothing of it is carried out. It has so many operations on children.
+    Planned { operations: usize },
+    /// The number of deletions was recorded.
+    RecordedDeletions,
+    /// A write was tried by a dry run.
+    Tried(ObjectId),
+    /// An operation was carried out: its verb, its object, and whether it changed anything; `None`: it failed.
+    Wrote { verb: &'static str, id: ObjectId, changed: Option<bool> },
+    /// A related object was deleted; false where it was gone.
+    DeletedRelated(ObjectId, bool),
+}
+
+impl<'w, W> Watched<'w, W> {
+    pub fn new(world: &'w W) -> Self {
+        Self { world, steps: Mutex::default() }
+    }
+
+    /// The steps so far, in order.
+    pub fn steps(&self) -> Vec<Step> {
+        self.lock().clone()
+    }
+
+    fn note(&self, step: Step) {
+        self.lock().push(step);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Step>> {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<W: Observe> Observe for Watched<'_, W> {
+    fn config(&self) -> &ControllerConfig {
+        self.world.config()
+    }
+
+    fn parent_id(&self, parent: &Object) -> ObjectId {
+        self.world.parent_id(parent)
+    }
+
+    fn parent_now(&self, key: &Key) -> Option<Arc<Object>> {
+        self.world.parent_now(key)
+    }
+
+    fn candidates(
+        &self,
+        parent: &Object,
+        resource: &Resource,
+        selector: Option<&Selector>,
+    ) -> Vec<CachedObject> {
+        self.world.candidates(parent, resource, selector)
+    }
+
+    fn child_now(&self, id: &ObjectId) -> Option<Arc<Object>> {
+        self.world.child_now(id)
+    }
+
+    async fn read_child(&self, child: &ClaimedObject) -> Result<(), WriteError> {
+        self.world.read_child(child).await?;
+        self.note(Step::Read(child.id()));
+        Ok(())
+    }
+
+    fn cache_revision(&self, parent: &Object, hooks: Fingerprint) -> CacheRevision {
+        self.world.cache_revision(parent, hooks)
+    }
+
+    fn older_decorators(&self, parent: &Object) -> Option<Fingerprint> {
+        self.world.older_decorators(parent)
+    }
+
+    fn fingerprint(&self, input: &ReconcileInput) -> Fingerprint {
+        self.world.fingerprint(input)
+    }
+
+    fn now(&self) -> Duration {
+        self.world.now()
+    }
+
+    fn may_show(&self, parent: &Object) -> impl Future<Output = Result<(), PortError>> + Send {
+        self.world.may_show(parent)
+    }
+}
+
+impl<W: CallHooks> CallHooks for Watched<'_, W> {
+    type Hooks = W::Hooks;
+
+    fn hooks(&self) -> Result<Self::Hooks, PortError> {
+        self.world.hooks()
+    }
+
+    fn version(&self, hooks: &Self::Hooks) -> Fingerprint {
+        self.world.version(hooks)
+    }
+
+    async fn call(
+        &self,
+        hooks: &Self::Hooks,
+        hook: HookName,
+        asked: Asked<'_>,
+        request: Vec<u8>,
+    ) -> Result<HookAnswer, PortError> {
+        let is_older = matches!(asked, Asked::Older(_));
+        let answer = self.world.call(hooks, hook, asked, request).await;
+        self.note(Step::Asked { hook, is_older });
+        answer
+    }
+
+    async fn related(
+        &self,
+        hooks: &Self::Hooks,
+        states: &[Arc<Object>],
+        asking: Asking,
+    ) -> Result<FoundObjects, PortError> {
+        let found = self.world.related(hooks, states, asking).await;
+        self.note(Step::Related);
+        found
+    }
+
+    fn answered(&self, input: ReconcileInput, children: ChildMap, answer: Vec<u8>) {
+        self.world.answered(input, children, answer);
+    }
+}
+
+impl<W: CarryOut> CarryOut for Watched<'_, W> {
+    async fn write(&self, op: &Op) -> Result<WriteAnswer, WriteError> {
+        let answer = self.world.write(op).await;
+        let changed = answer.as_ref().ok().map(|answer| answer.changed);
+        self.note(Step::Wrote { verb: op.verb(), id: op.id().clone(), changed });
+        answer
+    }
+
+    async fn dry_run(&self, write: &Op) -> Result<DryRunResult, WriteError> {
+        let result = self.world.dry_run(write).await;
+        self.note(Step::Tried(write.id().clone()));
+        result
+    }
+
+    fn try_making(
+        &self,
+        op: &Op,
+        version: Option<&str>,
+    ) -> impl Future<Output = Result<(), WriteError>> + Send {
+        self.world.try_making(op, version)
+    }
+
+    async fn claim(
+        &self,
+        claimed: &ClaimedObject,
+        parent: &Object,
+    ) -> Result<Option<Arc<Object>>, WriteError> {
+        let now = self.world.claim(claimed, parent).await?;
+        self.note(Step::Claimed(claimed.claim.verb(), claimed.id()));
+        Ok(now)
+    }
+
+    async fn change_finalizers(
+        &self,
+        parent: &Object,
+        change: FinalizerChange<'_>,
+    ) -> Result<Option<Arc<Object>>, WriteError> {
+        let now = self.world.change_finalizers(parent, change).await?;
+        self.note(Step::Finalizers);
+        Ok(now)
+    }
+
+    fn is_there(&self, parent: &Object) -> impl Future<Output = Result<bool, WriteError>> + Send {
+        self.world.is_there(parent)
+    }
+
+    async fn delete_related(&self, op: &Op) -> Result<bool, WriteError> {
+        let deleted = self.world.delete_related(op).await?;
+        self.note(Step::DeletedRelated(op.id().clone(), deleted));
+        Ok(deleted)
+    }
+
+    fn resolve_kind(&self, kind: &Gvk) -> impl Future<Output = Result<Arc<Resource>, PortError>> + Send {
+        self.world.resolve_kind(kind)
+    }
+
+    fn join<F>(&self, writes: Vec<F>) -> impl Future<Output = Vec<F::Output>> + Send
+    where
+        F: Future + Send,
+        F::Output: Send,
+    {
+        self.world.join(writes)
+    }
+}
+
+impl<W: Remember> Remember for Watched<'_, W> {
+    fn settled<T>(&self, act: impl FnOnce(&mut SettledParents) -> T) -> T {
+        self.world.settled(act)
+    }
+
+    fn write_history(&self, parent: &Key) -> Arc<WriteHistory> {
+        self.world.write_history(parent)
+    }
+
+    fn change_history<T>(&self, parent: &Key, change: impl FnOnce(&mut WriteHistory) -> T) -> T {
+        self.world.change_history(parent, change)
+    }
+
+    fn drift_corrected(&self, parent: &Key, drift: &Drift) {
+        self.world.drift_corrected(parent, drift);
+    }
+
+    fn brake<T>(&self, act: impl FnOnce(&mut DeletionBrake, Duration) -> T) -> T {
+        self.world.brake(act)
+    }
+
+    async fn record_deletions(&self) -> Result<(), PortError> {
+        self.world.record_deletions().await?;
+        self.note(Step::RecordedDeletions);
+        Ok(())
+    }
+
+    fn resolve_decoration(&self, parent: &Object, decoration: &Decoration) -> Option<Resolution> {
+        self.world.resolve_decoration(parent, decoration)
+    }
+}
+
+impl<W: Record> Record for Watched<'_, W> {
+    fn record(&self, parent: &Object, fact: Fact<'_>) {
+        if let Fact::Planned { plan, .. } = &fact {
+            self.note(Step::Planned { operations: plan.children.ops.len() });
+        }
+        self.world.record(parent, fact);
+    }
+}
+
+impl<W: Charge> Charge for Watched<'_, W> {
+    fn charge(&self, bytes: usize) -> Result<(), PortError> {
+        self.world.charge(bytes)
+    }
+
+    fn check_room(&self) -> Result<(), PortError> {
+        self.world.check_room()
+    }
+
+    fn refund(&self, bytes: usize) {
+        self.world.refund(bytes);
+    }
+
+    fn shrink(&self) {
+        self.world.shrink();
+    }
+
+    fn heavy<T: Send>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send,
+    ) -> impl Future<Output = T> + Send {
+        self.world.heavy(bytes, work)
+    }
+}
