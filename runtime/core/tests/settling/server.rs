@@ -490,9 +490,8 @@ fn check_order(steps: &[Step], revisions: &Resource) {
         Step::Planned { .. } => 6,
         Step::Wrote { id, .. } if *id.resource == *revisions => 7,
         Step::Wrote { verb: "delete", .. } => 8,
-        Step::Tried(_) => 9,
         Step::Wrote { verb: "status", .. } => 10,
-        Step::Wrote { .. } => 9,
+        Step::Tried(_) | Step::Wrote { .. } => 9,
         Step::DeletedRelated(..) => 11,
     };
     let ranks: Vec<_> = steps.iter().map(rank).collect();
