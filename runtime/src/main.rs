@@ -44,7 +44,7 @@ async fn server() -> ExitCode {
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads no further has seen enough.
+        // The reader of a pipe has closed it: what was printed was enough.
         Err((_, error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err((code, error)) => {
             #[expect(

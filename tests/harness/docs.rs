@@ -196,7 +196,7 @@ fn failures() -> String {
         ["recurses without end", &code(&expected_messages::trap("main", expected_messages::TOO_DEEP))],
         [
             "exits with 3",
-            &code(&format!("{}; its last words: no greeting today", expected_messages::exit(3))),
+            &code(&format!("{}; last stderr output: no greeting today", expected_messages::exit(3))),
         ],
         ["prints nothing", &code(expected_messages::NOTHING)],
         ["prints half an answer", &code(&expected_messages::no_json(expected_messages::HALF))],

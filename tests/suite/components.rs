@@ -61,7 +61,7 @@ pub(crate) async fn a_component_waits_no_time_and_has_the_limits_of_a_module(_: 
         ("memory", "of memory and may have 64Mi (limits.memory); then"),
         ("open", "resource table has no free keys"),
         ("print", "printed more than 4Mi (limits.output)"),
-        ("panic", "its last words: it was asked for"),
+        ("panic", "last stderr output: it was asked for"),
     ] {
         let said = failure(&probe, way).await?;
         ensure!(said.contains(says), "{way}: {said}");

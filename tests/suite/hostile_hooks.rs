@@ -88,7 +88,7 @@ pub(crate) fn wild() -> Result<Vec<Row>> {
     let flood = "(call $print (i32.const 1) (i32.const 0) (i32.const 60000))";
     let stdout_flood = Wat::default().does_again_and_again(flood).wasm()?;
     let exits = |last: &str| Wat::default().warns(last).does("(call $exit (i32.const 3))").wasm();
-    let last_words = format!("{}; its last words: no more", expected_messages::exit(3));
+    let last_words = format!("{}; last stderr output: no more", expected_messages::exit(3));
     Ok(vec![
         Row::fails("endless-loop", wasm::loops()?, &expected_messages::instructions(budget, "main"))
             .limited("instructions", budget),

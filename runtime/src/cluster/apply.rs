@@ -50,7 +50,7 @@ pub(super) enum Why {
     Refused(String),
     #[error("{0}")]
     Ungranted(String),
-    #[error("it cannot become what is wanted, nor can it be made anew, so it is left as it is: {0}")]
+    #[error("it can be neither updated in place nor recreated, so it is left as it is: {0}")]
     Unmakable(String),
     #[error(transparent)]
     Unreachable(#[from] Unreachable),

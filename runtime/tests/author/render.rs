@@ -415,7 +415,7 @@ fn after_a_change_of_the_hook_no_child_is_deleted_that_could_not_be_made_again()
         render(&folder, &["-f", "children.yaml", "--module=hook.wasm", "--output=json"])
     };
     let held = run(&with_status(&composite, "sha256:other"));
-    held.is(1, "nor can it be made anew, so it is left as it is: data.text is a number");
+    held.is(1, "nor recreated, so it is left as it is: data.text is a number");
     assert_eq!(changes(&held), [["status Thing ns/a"]]);
     assert!(changes(&run(&composite))[0].contains(&"recreate ConfigMap ns/a".to_owned()), "as by the server");
 }

@@ -200,7 +200,7 @@ async fn an_exit_code_is_a_failure_with_its_last_words() {
     let called = run(body, limits()).await;
     assert_eq!(
         called.answer.unwrap_err().to_string(),
-        "the hook exited with code 3; 0 is success; its last words: ok"
+        "the hook exited with code 3; 0 is success; last stderr output: ok"
     );
     assert!(run("(func $main (call $exit (i32.const 0)))", limits()).await.answer.is_ok());
 }

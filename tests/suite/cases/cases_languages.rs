@@ -207,7 +207,7 @@ pub(crate) async fn c41_the_words_of_a_panic_in_go_are_in_the_error(_: &mut Fixt
         ("long", "panic: no colour no colour"),
     ] {
         let failure = probe.failure(&with_settings(json!({ "panic": way }))).await?;
-        ensure!(failure.contains(&format!("its last words: {words}")), "{way}: {failure}");
+        ensure!(failure.contains(&format!("last stderr output: {words}")), "{way}: {failure}");
         ensure!(failure.len() < 2000 && !failure.contains('\n'), "{way}: {failure}");
     }
     Ok(())

@@ -49,7 +49,7 @@ pub fn last_words(log: &str) -> String {
     if said.is_empty() {
         String::new()
     } else {
-        format!("; its last words: {}", shorten_middle(&said, MAX_WORDS))
+        format!("; last stderr output: {}", shorten_middle(&said, MAX_WORDS))
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
             (r#"{"level":"error","message":"no colour"}"#, "no colour"),
             ("\u{1b}[2Jgone", " [2Jgone"),
         ] {
-            assert_eq!(last_words(log), format!("; its last words: {words}"), "{log}");
+            assert_eq!(last_words(log), format!("; last stderr output: {words}"), "{log}");
         }
         assert_eq!(last_words(" \n"), "");
     }
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_stack_of_many_goroutines_hides_no_message() {
         let stack = "goroutine 7 [running]:\nmain.f()\n\t/src/main.go:6\n\n".repeat(200);
-        assert_eq!(last_words(&format!("panic: first\n\n{stack}")), "; its last words: panic: first");
+        assert_eq!(last_words(&format!("panic: first\n\n{stack}")), "; last stderr output: panic: first");
     }
 
     #[test]
@@ -193,9 +193,9 @@ mod tests {
 
     #[test]
     fn last_words_have_a_bound() {
-        let length = |bytes: usize| last_words(&"x".repeat(bytes)).len() - "; its last words: ".len();
+        let length = |bytes: usize| last_words(&"x".repeat(bytes)).len() - "; last stderr output: ".len();
         assert_eq!((length(MAX_WORDS), length(MAX_WORDS + 1)), (MAX_WORDS, MAX_WORDS));
         let long_ago = format!("thread 'main' panicked at a.rs:1:1:\n{}last", "line\n".repeat(MAX_LINES));
-        assert_eq!(last_words(&long_ago), "; its last words: last");
+        assert_eq!(last_words(&long_ago), "; last stderr output: last");
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct World {
 pub enum Refusal {
     #[error("an object of that name exists already{owner}")]
     Taken { owner: String },
-    #[error("it cannot become what is wanted, nor can it be made anew, so it is left as it is: {fault}")]
+    #[error("it can be neither updated in place nor recreated, so it is left as it is: {fault}")]
     Unmakable { fault: String },
     #[error("{id}")]
     Object { id: ObjectId, source: ObjectError },

@@ -263,7 +263,7 @@ mod tests {
                 &format!("thread 'main' panicked at x.rs:\nindex out of bounds\n{hint}\n\n")
             )
             .to_string(),
-            "the compiler failed on this module: exit status: 101; its last words: thread 'main' panicked at x.rs: index out of bounds"
+            "the compiler failed on this module: exit status: 101; last stderr output: thread 'main' panicked at x.rs: index out of bounds"
         );
     }
 
