@@ -162,7 +162,7 @@ impl Parents {
     pub(crate) fn needing_reconcile(&self, parents: &[Arc<Object>]) -> Vec<Key> {
         // Stores of related objects have no revision.
         let customizes = self.data.config.hooks.customize.is_some();
-        let Some(hooks) = self.hooks.now().ok().filter(|_| !customizes) else {
+        let Some(hooks) = self.hooks.loaded().ok().filter(|_| !customizes) else {
             return parents.iter().map(|parent| parent.key.clone()).collect();
         };
         let controllers = self.data.controllers.changes();

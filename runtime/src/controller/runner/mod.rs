@@ -298,7 +298,7 @@ impl ControllerRunner {
         let rights = AbortOnDropHandle::new(tokio::spawn(rights.run()));
         // Before the first reconcile: everything after it is a change.
         hooks.renew(|_| ());
-        if let Ok(hooks) = hooks.now() {
+        if let Ok(hooks) = hooks.loaded() {
             version_changed(&brake, hooks.identity, &parts);
         }
         let period = common.resync_period.or(self.context.options.resync);

@@ -46,7 +46,7 @@ pub(crate) use pools::Pools;
 pub(crate) use redirect::RedirectPolicy;
 use redirect::{Hop, MAX_REDIRECTS};
 use trust::TrustSource;
-pub(crate) use trust::TrustState;
+pub(crate) use trust::{TrustError, TrustState};
 
 const OUR_NAME: &str = concat!("metahook/", env!("CARGO_PKG_VERSION"));
 
