@@ -58,7 +58,7 @@ pub(crate) struct CallResult {
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum HookCallError {
+pub enum HookCallError {
     #[error(transparent)]
     Wasm(#[from] CallError),
     #[error(transparent)]

@@ -77,7 +77,7 @@ pub(crate) struct WebAnswer {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WebError {
+pub enum WebError {
     #[error("the webhook at {host} asks to be called again in {}s", after.as_secs())]
     Busy { host: String, after: Duration },
     #[error("the webhook at {host} answered with an unsupported status code: {code} body: {body}")]

@@ -27,7 +27,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub(crate) use mounts::MountMemory;
 pub use registry::{Loaded, ModuleRegistry};
 
-use super::run::{Module, Runtime};
+use super::run::{Module, MountedFolder, Runtime};
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::named_objects::ObjectWatches;
 use module_source::{ModuleSource, ModuleSources};
@@ -100,6 +100,11 @@ impl LoadedModule {
         }
         identity.add(mounts.digest.as_bytes());
         Self { module, mounts: Arc::new(mounts), identity: identity.finish() }
+    }
+
+    /// A module of a file, with folders in place of its mounts.
+    pub(crate) fn of_files(module: Arc<Module>, folders: Vec<MountedFolder>) -> Self {
+        Self::new(module, Mounts::of_folders(folders))
     }
 }
 
