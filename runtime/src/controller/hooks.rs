@@ -29,8 +29,8 @@ use crate::sync::lock;
 /// The lines of one call's stderr that are logged; the others are counted.
 const MAX_LOG_LINES: usize = 100;
 
-/// The hooks of a running controller.
-pub(crate) struct Hooks {
+/// The hooks of a running controller, each followed.
+pub(crate) struct FollowedHooks {
     all: PerHook<Hook>,
     /// Digest of the controller's spec.
     spec: Fingerprint,
@@ -42,7 +42,7 @@ pub(crate) struct Hooks {
 
 /// All hooks in their present versions. A reconcile takes them once, so that it never mixes versions.
 pub(crate) struct LoadedHooks {
-    hooks: PerHook<LoadedHook>,
+    by_name: PerHook<LoadedHook>,
     /// Of the modules, of what they may read, and of the controller's spec.
     pub(crate) identity: Fingerprint,
 }
@@ -51,7 +51,7 @@ pub(crate) struct LoadedHooks {
 #[derive(Clone)]
 pub(crate) struct HookCaller {
     pub(crate) data: Arc<ControllerData>,
-    pub(crate) hooks: Arc<Hooks>,
+    pub(crate) followed: Arc<FollowedHooks>,
     pub(crate) sources: Arc<HookSources>,
     pub(crate) seeds: Arc<Seeds>,
     pub(crate) shadows: Option<Arc<Shadows>>,
@@ -97,7 +97,7 @@ impl From<HookError> for PortError {
     }
 }
 
-impl Hooks {
+impl FollowedHooks {
     pub(crate) fn new(all: PerHook<Hook>, spec: Fingerprint) -> Self {
         let loaded = Mutex::new(LoadedHooks::of(&all, spec).map(Arc::new));
         Self { loaded, all, spec, answers: Mutex::default() }
@@ -129,10 +129,10 @@ impl LoadedHooks {
     /// # Errors
     /// The hook without a module: none of them is called.
     fn of(hooks: &PerHook<Hook>, spec: Fingerprint) -> Result<Self, HookName> {
-        let hooks = hooks.try_map(|name, hook| hook.loaded().ok_or(name))?;
+        let by_name = hooks.try_map(|name, hook| hook.loaded().ok_or(name))?;
         let mut identity = Fingerprinter::default();
         identity.add(spec.as_bytes());
-        for (name, hook) in hooks.iter() {
+        for (name, hook) in by_name.iter() {
             identity.add(name.as_str().as_bytes());
             match hook.identity() {
                 Some(version) => identity.add(version.as_bytes()),
@@ -140,7 +140,7 @@ impl LoadedHooks {
                 None => identity.add(b"webhook"),
             }
         }
-        Ok(Self { identity: identity.finish(), hooks })
+        Ok(Self { identity: identity.finish(), by_name })
     }
 }
 
@@ -150,17 +150,17 @@ impl HookCaller {
     /// # Errors
     /// A hook has no module.
     pub(crate) fn loaded(&self) -> Result<Arc<LoadedHooks>, HookError> {
-        self.hooks.loaded()
+        self.followed.loaded()
     }
 
-    /// The identity of the versions, where each hook has one.
+    /// The identity of the versions; `None`: a hook has no module.
     pub(crate) fn identity(&self) -> Option<Fingerprint> {
         self.loaded().ok().map(|hooks| hooks.identity)
     }
 
     /// The limits of the modules among the hooks.
     pub(crate) fn limits(&self) -> impl Iterator<Item = (HookName, &Limits)> {
-        self.hooks.all.iter().filter_map(|(name, hook)| Some((name, hook.limits()?)))
+        self.followed.all.iter().filter_map(|(name, hook)| Some((name, hook.limits()?)))
     }
 
     /// Calls one hook about one parent. The request is charged to the memory already.
@@ -174,7 +174,7 @@ impl HookCaller {
     ) -> Result<HookAnswer, HookError> {
         let span = tracing::error_span!(target: "hook", "hook", hook = %name);
         log_request(name, &request);
-        let hook = hooks.hooks.get(name).ok_or(HookError::NotLoaded(name))?;
+        let hook = hooks.by_name.get(name).ok_or(HookError::NotLoaded(name))?;
         let context = CallContext {
             runtime: self.sources.runtime(),
             controller: &self.data.object.key.name,
@@ -206,18 +206,18 @@ impl HookCaller {
     fn kept_answer(&self, hook: &LoadedHook, name: HookName, asked: Asked<'_>) -> Option<Arc<KeptAnswer>> {
         let (Asked::Present(parent), Some(_)) = (asked, hook.etag()) else { return None };
         let key = self.answer_key(name, parent);
-        lock(&self.hooks.answers).find(&key, &parent.uid, self.data.elapsed())
+        lock(&self.followed.answers).find(&key, &parent.uid, self.data.elapsed())
     }
 
     fn keep_answer(&self, hook: &LoadedHook, name: HookName, parent: &Object, answer: KeptAnswer) {
         let Some(policy) = hook.etag() else { return };
         let (key, now) = (self.answer_key(name, parent), self.data.elapsed());
-        lock(&self.hooks.answers).keep(key, parent.uid.clone(), answer, policy, now);
+        lock(&self.followed.answers).keep(key, parent.uid.clone(), answer, policy, now);
     }
 
     /// To be called where the parent is gone, or no longer selected.
     pub(crate) fn forget(&self, parent: &Key) {
-        lock(&self.hooks.answers).forget(&self.data.parents.resource, parent);
+        lock(&self.followed.answers).forget(&self.data.parents.resource, parent);
     }
 
     /// Counts a call, and shows it to the observer.

@@ -151,3 +151,22 @@ where
         Some((state.into(), changes))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn states_begin_with_the_present_one_and_end_with_their_source() {
+        let (source, mut changes) = watch::channel(HookSourceState::default());
+        changes.mark_changed();
+        let mut all = pin!(states(changes));
+        assert!(!all.next().await.unwrap().is_ready, "no module is loaded");
+        source.send_modify(|_| ());
+        assert!(all.next().await.is_some());
+        drop(source);
+        assert!(all.next().await.is_none());
+    }
+}

@@ -60,7 +60,7 @@ impl Reconciler {
         let data = Arc::clone(&hooks.data);
         let parents = Arc::new(Parents::new(
             Arc::clone(&data),
-            Arc::clone(&hooks.hooks),
+            Arc::clone(&hooks.followed),
             decorator,
             context.options.purity_check,
         ));
