@@ -2,18 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use metahook_core::api::hook::HookName;
-use metahook_core::api::policy::{LimitBounds, Limits};
+use metahook_core::api::policy::LimitBounds;
 
 use crate::author::documents::{DocumentError, read_bytes};
 use crate::hook::wasm::compile::{ModuleError, ModuleSettings};
-use crate::hook::wasm::run::{
-    Call, Called, EngineError, Module, MountedFolder, Reservation, RuntimeSettings, Seed,
-};
+use crate::hook::wasm::run::{EngineError, Module, Reservation, RuntimeSettings, Seed};
 use crate::hook::wasm::source::ModuleRegistry;
+use crate::hook::{CallContext, CallResult, LoadedHook};
 
 /// A runtime for modules that lie in files.
 pub(crate) struct Sandbox {
@@ -21,23 +20,14 @@ pub(crate) struct Sandbox {
     max_file: u64,
 }
 
-/// One call of a module, and how long it took.
-#[derive(Debug)]
-pub(crate) struct Timed {
-    pub(crate) called: Called,
-    pub(crate) took: Duration,
-}
-
-/// What a call of a module is made with.
+/// What a call of a hook is made with.
 #[derive(Debug, Clone)]
 pub(crate) struct Input<'a> {
     /// The controller's name.
     pub(crate) controller: &'a str,
     pub(crate) hook: HookName,
     pub(crate) request: Bytes,
-    pub(crate) limits: Limits,
-    pub(crate) mounts: &'a [MountedFolder],
-    /// What the hook's clock begins at.
+    /// The time that the hook's clock begins at.
     pub(crate) now: SystemTime,
 }
 
@@ -78,21 +68,19 @@ impl Sandbox {
         self.modules.load_file(path, stored).await.map_err(refused)
     }
 
-    pub(crate) async fn call(&self, module: &Module, input: Input<'_>) -> Timed {
-        let Input { controller, hook, request, limits, mounts, now } = input;
-        let call = Call {
-            controller,
-            hook: hook.as_str(),
-            request,
-            now,
-            limits,
+    /// Calls a hook, whose module is one of this sandbox.
+    pub(crate) async fn call(&self, hook: &LoadedHook, input: Input<'_>) -> CallResult {
+        let context = CallContext {
+            runtime: self.modules.runtime(),
+            controller: input.controller,
+            hook: input.hook,
+            now: input.now,
             // A server's come from the key of its installation; here they are the same for everybody.
             seed: Seed::default(),
-            mounts,
-            memory: Reservation::default(),
+            memory: &Reservation::default(),
+            kept: None,
+            until_stop: false,
         };
-        let start = Instant::now();
-        let called = self.modules.runtime().call(module, call).await;
-        Timed { called, took: start.elapsed() }
+        hook.call(input.request, context).await
     }
 }

@@ -141,7 +141,8 @@ impl Check {
             )?;
         }
         let step = Progress::of_stderr().step("trying the laws");
-        let verdicts = Trial { files, limits, parents }.run(&samples).await;
+        let hook = files.hook(limits);
+        let verdicts = Trial { sandbox: files.sandbox, hook, limits, parents }.run(&samples).await;
         drop(step);
         for verdict in verdicts {
             if verdict.holds.is_none() && samples.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -14,10 +15,12 @@ use serde_json::{Value, json};
 
 use crate::author::call::{AnswerRefused, ObjectError, RequestOf, check_request};
 use crate::author::documents::{DocumentError, read_one_as_json};
-use crate::author::sandbox::{Input, LoadError, Sandbox, Timed};
+use crate::author::sandbox::{Input, LoadError, Sandbox};
 use crate::author::yaml;
 use crate::cli::author_flags::{LimitFlags, MountError, MountFlag, RunnerFlags, hook_name, mount};
-use crate::hook::wasm::run::{CallError, Module};
+use crate::hook::wasm::run::Module;
+use crate::hook::wasm::source::LoadedModule;
+use crate::hook::{CallResult, HookCallError, LoadedHook};
 use crate::progress::Progress;
 use crate::telemetry::{error_chain, escape};
 
@@ -66,7 +69,7 @@ pub enum RunError {
     #[error(transparent)]
     Mount(#[from] MountError),
     #[error("the {0} hook")]
-    Call(HookName, #[source] CallError),
+    Call(HookName, #[source] HookCallError),
     #[error("the {0} hook")]
     Answer(HookName, #[source] AnswerRefused),
     #[error("cannot print")]
@@ -95,7 +98,7 @@ struct Report<'a> {
     hook: HookName,
     module: &'a Module,
     limits: Limits,
-    timed: &'a Timed,
+    called: &'a CallResult,
     error: Option<String>,
 }
 
@@ -123,23 +126,23 @@ impl Run {
         drop(step);
         let controller = Some(&*request.controller).filter(|name| !name.is_empty()).unwrap_or("metahook");
         let hook = request.hook;
-        let input =
-            Input { controller, hook, request: text.into(), limits, mounts: &mounts, now: SystemTime::now() };
+        let loaded = LoadedModule::of_files(Arc::clone(&module), mounts);
+        let input = Input { controller, hook, request: text.into(), now: SystemTime::now() };
         let step = progress.step(format!("calling the {hook} hook"));
-        let timed = sandbox.call(&module, input).await;
+        let called = sandbox.call(&LoadedHook::Wasm { loaded, limits }, input).await;
         drop(step);
-        let failed = match &timed.called.answer {
+        let failed = match &called.answer {
             Err(error) => Some(RunError::Call(hook, error.clone())),
             Ok(answer) => request.check(answer).err().map(|refused| RunError::Answer(hook, refused)),
         };
         let error = failed.as_ref().map(|error| error_chain(error));
-        let report = Report { hook, module: &module, limits, timed: &timed, error };
+        let report = Report { hook, module: &module, limits, called: &called, error };
         match self.output {
             Output::Json => writeln!(out, "{:#}", report.json())?,
             Output::Yaml => write!(out, "{}", yaml::print(&report.json()))?,
             Output::Answer => {
                 report.print(&mut say)?;
-                let answer = timed.called.answer.as_deref().unwrap_or_default();
+                let answer = called.answer.as_deref().unwrap_or_default();
                 match serde_json::from_slice::<Value>(answer) {
                     Ok(answer) if terminal => writeln!(out, "{answer:#}")?,
                     // What is no JSON may command a terminal.
@@ -154,21 +157,22 @@ impl Run {
 
 impl Report<'_> {
     fn print(&self, say: &mut impl Write) -> io::Result<()> {
-        let (called, limits) = (&self.timed.called, &self.limits);
+        let (called, limits) = (self.called, &self.limits);
+        let usage = called.usage.unwrap_or_default();
         write!(say, "{}", escaped_lines(&called.log.text))?;
         if called.log.lost > 0 {
             writeln!(say, "({} more bytes on stderr were cut: limits.log)", called.log.lost)?;
         }
         let compiled =
             self.compile_time().map(|time| format!(", after compiling for {}", milliseconds(time)));
-        let (hook, took) = (self.hook, milliseconds(self.timed.took));
+        let (hook, took) = (self.hook, milliseconds(called.took));
         writeln!(say, "{hook} hook: {took}{}", compiled.unwrap_or_default())?;
-        writeln!(say, "instructions: {} of {}", called.usage.instructions, limits.instructions)?;
-        writeln!(say, "memory: {} of {}", print_bytes(called.usage.memory), print_bytes(limits.memory))?;
+        writeln!(say, "instructions: {} of {}", usage.instructions, limits.instructions)?;
+        writeln!(say, "memory: {} of {}", print_bytes(usage.memory), print_bytes(limits.memory))?;
         if let Ok(answer) = &called.answer {
             writeln!(say, "answer: {} bytes of {}", answer.len(), print_bytes(limits.output))?;
         }
-        let pure = if called.pure {
+        let pure = if called.pure == Some(true) {
             "yes: the answer follows from the request, so the server does not call again until something changes"
         } else {
             "no: the hook reads the time, so the server calls it whenever the parent is triggered"
@@ -177,17 +181,18 @@ impl Report<'_> {
     }
 
     fn json(&self) -> Value {
-        let called = &self.timed.called;
+        let called = self.called;
+        let usage = called.usage.unwrap_or_default();
         let answer = called.answer.as_ref().ok();
         json!({
             "hook": self.hook.as_str(),
             "module": self.module.digest.to_string(),
             "answer": answer.and_then(|answer| serde_json::from_slice::<Value>(answer).ok()),
             "error": self.error,
-            "seconds": self.timed.took.as_secs_f64(),
+            "seconds": called.took.as_secs_f64(),
             "compileSeconds": self.compile_time().map(|time| time.as_secs_f64()),
-            "instructions": called.usage.instructions,
-            "memory": called.usage.memory,
+            "instructions": usage.instructions,
+            "memory": usage.memory,
             "pure": called.pure,
             "log": called.log.text,
             "logBytesCut": called.log.lost,

@@ -1,7 +1,7 @@
 //! Caller of the hooks of one controller, with metrics and log lines of each call.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use metahook_core::api::hook::{HookName, PerHook};
 use metahook_core::api::policy::Limits;
@@ -9,54 +9,49 @@ use metahook_core::controller_metrics;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::hook::etag::{AnswerCache, AnswerKey, KeptAnswer};
 use metahook_core::hook::log_line::{Level, LogLine};
+use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::reconcile::outcome::Retry;
 use metahook_core::reconcile::ports::{Asked, HookAnswer, PortError};
 use tracing::Instrument;
 
 use crate::controller::ControllerData;
-use crate::controller::hook::Hook;
 use crate::controller::observer::{Observed, ObservedCall};
 use crate::controller::shadows::Shadows;
 use crate::controller::troubleshooting::{log_answer, log_request};
-use crate::hook::wasm::run::{Call, CallError, Log, Usage};
-use crate::hook::wasm::source::{HookSources, LoadedHook};
+use crate::hook::wasm::run::{Log, Usage};
+use crate::hook::wasm::source::HookSources;
 use crate::hook::wasm::wasi::Seeds;
-use crate::hook::web::{WebAnswer, WebError, Webhook};
+use crate::hook::{CallContext, CallResult, Hook, HookCallError, LoadedHook};
 use crate::memory::{MemoryShort, Reservation};
 use crate::sync::lock;
 
 /// The lines of one call's stderr that are logged; the others are counted.
 const MAX_LOG_LINES: usize = 100;
 
-/// The hooks of a running controller.
-pub(crate) struct Hooks {
-    pub(crate) all: PerHook<Hook>,
+/// The hooks of a running controller, each followed.
+pub(crate) struct FollowedHooks {
+    all: PerHook<Hook>,
     /// Digest of the controller's spec.
     spec: Fingerprint,
     /// Their present versions.
-    now: Mutex<Result<Arc<LoadedHooks>, HookName>>,
+    loaded: Mutex<Result<Arc<LoadedHooks>, HookName>>,
     /// Answers of webhooks that gave them a tag.
     answers: Mutex<AnswerCache>,
 }
 
 /// All hooks in their present versions. A reconcile takes them once, so that it never mixes versions.
 pub(crate) struct LoadedHooks {
-    hooks: PerHook<CallableHook>,
+    by_name: PerHook<LoadedHook>,
     /// Of the modules, of what they may read, and of the controller's spec.
     pub(crate) identity: Fingerprint,
-}
-
-enum CallableHook {
-    Wasm { loaded: LoadedHook, limits: Limits },
-    Webhook(Arc<Webhook>),
 }
 
 /// Calls of the hooks of one controller.
 #[derive(Clone)]
 pub(crate) struct HookCaller {
     pub(crate) data: Arc<ControllerData>,
-    pub(crate) hooks: Arc<Hooks>,
+    pub(crate) followed: Arc<FollowedHooks>,
     pub(crate) sources: Arc<HookSources>,
     pub(crate) seeds: Arc<Seeds>,
     pub(crate) shadows: Option<Arc<Shadows>>,
@@ -67,9 +62,7 @@ pub(crate) enum HookError {
     #[error("{0} hook: no module is loaded")]
     NotLoaded(HookName),
     #[error("{0} hook")]
-    Wasm(HookName, #[source] CallError),
-    #[error("{0} hook")]
-    Webhook(HookName, #[source] WebError),
+    Call(HookName, #[source] HookCallError),
     #[error(transparent)]
     MemoryShort(#[from] MemoryShort),
 }
@@ -79,22 +72,21 @@ impl HookError {
     pub(crate) fn category(&self) -> &'static str {
         match self {
             Self::NotLoaded(_) => "ModuleNotLoaded",
-            Self::Wasm(_, error) => error.category(),
-            Self::Webhook(_, error) => error.category(),
+            Self::Call(_, error) => error.category(),
             Self::MemoryShort(_) => "MemoryShort",
         }
     }
 
     /// The server no longer waited for the hook.
     pub(crate) fn is_stopping(&self) -> bool {
-        matches!(self, Self::Wasm(_, CallError::Stopping))
+        matches!(self, Self::Call(_, error) if error.is_stopping())
     }
 
     pub(crate) fn retry(&self) -> Retry {
         match self {
-            Self::NotLoaded(_) | Self::Wasm(..) => Retry::Loud,
+            Self::NotLoaded(_) => Retry::Loud,
             Self::MemoryShort(_) => Retry::Quiet,
-            Self::Webhook(_, error) => error.busy().map_or(Retry::Loud, Retry::After),
+            Self::Call(_, error) => error.retry(),
         }
     }
 }
@@ -105,14 +97,18 @@ impl From<HookError> for PortError {
     }
 }
 
-impl Hooks {
+impl FollowedHooks {
     pub(crate) fn new(all: PerHook<Hook>, spec: Fingerprint) -> Self {
-        let now = Mutex::new(LoadedHooks::of(&all, spec).map(Arc::new));
-        Self { now, all, spec, answers: Mutex::default() }
+        let loaded = Mutex::new(LoadedHooks::of(&all, spec).map(Arc::new));
+        Self { loaded, all, spec, answers: Mutex::default() }
     }
 
-    pub(crate) fn now(&self) -> Result<Arc<LoadedHooks>, HookError> {
-        lock(&self.now).clone().map_err(HookError::NotLoaded)
+    /// The versions that were taken last.
+    ///
+    /// # Errors
+    /// A hook has no module.
+    pub(crate) fn loaded(&self) -> Result<Arc<LoadedHooks>, HookError> {
+        lock(&self.loaded).clone().map_err(HookError::NotLoaded)
     }
 
     /// Takes the present modules and mounts; `true`: a version changed. `before` is called with a new one before any reconcile
@@ -120,11 +116,11 @@ impl Hooks {
     pub(crate) fn renew(&self, before: impl FnOnce(Fingerprint)) -> bool {
         let now = LoadedHooks::of(&self.all, self.spec).map(Arc::new);
         let identity = |hooks: &Result<Arc<LoadedHooks>, HookName>| hooks.as_ref().ok().map(|it| it.identity);
-        let is_changed = identity(&lock(&self.now)) != identity(&now);
+        let is_changed = identity(&lock(&self.loaded)) != identity(&now);
         if let Some(version) = identity(&now).filter(|_| is_changed) {
             before(version);
         }
-        *lock(&self.now) = now;
+        *lock(&self.loaded) = now;
         is_changed
     }
 }
@@ -133,28 +129,40 @@ impl LoadedHooks {
     /// # Errors
     /// The hook without a module: none of them is called.
     fn of(hooks: &PerHook<Hook>, spec: Fingerprint) -> Result<Self, HookName> {
-        let hooks = hooks.try_map(|name, hook| match hook {
-            Hook::Wasm { source, limits } => {
-                let loaded = source.loaded().ok_or(name)?;
-                Ok(CallableHook::Wasm { loaded, limits: *limits })
-            }
-            Hook::Webhook(webhook) => Ok(CallableHook::Webhook(Arc::clone(webhook))),
-        })?;
+        let by_name = hooks.try_map(|name, hook| hook.loaded().ok_or(name))?;
         let mut identity = Fingerprinter::default();
         identity.add(spec.as_bytes());
-        for (name, hook) in hooks.iter() {
+        for (name, hook) in by_name.iter() {
             identity.add(name.as_str().as_bytes());
-            match hook {
-                CallableHook::Wasm { loaded, .. } => identity.add(loaded.identity.as_bytes()),
-                // The spec has its URL, and it has no version.
-                CallableHook::Webhook(_) => identity.add(b"webhook"),
+            match hook.identity() {
+                Some(version) => identity.add(version.as_bytes()),
+                // The spec has its URL.
+                None => identity.add(b"webhook"),
             }
         }
-        Ok(Self { identity: identity.finish(), hooks })
+        Ok(Self { identity: identity.finish(), by_name })
     }
 }
 
 impl HookCaller {
+    /// The versions for a reconcile.
+    ///
+    /// # Errors
+    /// A hook has no module.
+    pub(crate) fn loaded(&self) -> Result<Arc<LoadedHooks>, HookError> {
+        self.followed.loaded()
+    }
+
+    /// The identity of the versions; `None`: a hook has no module.
+    pub(crate) fn identity(&self) -> Option<Fingerprint> {
+        self.loaded().ok().map(|hooks| hooks.identity)
+    }
+
+    /// The limits of the modules among the hooks.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (HookName, &Limits)> {
+        self.followed.all.iter().filter_map(|(name, hook)| Some((name, hook.limits()?)))
+    }
+
     /// Calls one hook about one parent. The request is charged to the memory already.
     pub(crate) async fn call(
         &self,
@@ -166,90 +174,65 @@ impl HookCaller {
     ) -> Result<HookAnswer, HookError> {
         let span = tracing::error_span!(target: "hook", "hook", hook = %name);
         log_request(name, &request);
-        match hooks.hooks.get(name).ok_or(HookError::NotLoaded(name))? {
-            CallableHook::Wasm { loaded, limits } => {
-                let call = Call {
-                    controller: &self.data.object.key.name,
-                    hook: name.as_str(),
-                    request: request.into(),
-                    now: SystemTime::now(),
-                    limits: *limits,
-                    seed: self.seeds.of(&self.data.object, asked.parent()),
-                    mounts: &loaded.mounts.folders,
-                    memory: memory.clone(),
-                };
-                let start = Instant::now();
-                let called = self.sources.runtime().call_until_stop(&loaded.module, call);
-                let called = called.instrument(span.clone()).await;
-                if let Err(error @ CallError::Stopping) = called.answer {
-                    return Err(HookError::Wasm(name, error));
-                }
-                let result =
-                    called.answer.as_ref().map_or_else(CallError::category, |_| controller_metrics::OK);
-                let took = start.elapsed();
-                self.count(name, result, took, called.usage);
-                self.observe(name, asked, Some((called.usage.instructions, &called.log)));
-                span.in_scope(|| log_stderr(&called.log));
-                let bytes = called.answer.map_err(|error| HookError::Wasm(name, error))?;
-                log_answer(name, &bytes);
-                Ok(HookAnswer { bytes, pure: Some(called.pure) })
-            }
-            CallableHook::Webhook(webhook) => {
-                let start = Instant::now();
-                let answer = self.ask(webhook, name, asked, request, memory).instrument(span).await;
-                let result = answer.as_ref().map_or_else(WebError::category, |_| controller_metrics::OK);
-                let took = start.elapsed();
-                self.count(name, result, took, Usage::default());
-                self.observe(name, asked, None);
-                let bytes = answer.map_err(|error| HookError::Webhook(name, error))?;
-                log_answer(name, &bytes);
-                Ok(HookAnswer { bytes, pure: None })
-            }
+        let hook = hooks.by_name.get(name).ok_or(HookError::NotLoaded(name))?;
+        let context = CallContext {
+            runtime: self.sources.runtime(),
+            controller: &self.data.object.key.name,
+            hook: name,
+            now: SystemTime::now(),
+            seed: self.seeds.of(&self.data.object, asked.parent()),
+            memory,
+            kept: self.kept_answer(hook, name, asked),
+            until_stop: true,
+        };
+        let called = hook.call(request.into(), context).instrument(span.clone()).await;
+        if !called.answer.as_ref().is_err_and(HookCallError::is_stopping) {
+            self.record(name, asked, &called);
+            span.in_scope(|| log_stderr(&called.log));
         }
+        let bytes = called.answer.map_err(|error| HookError::Call(name, error))?;
+        if let (Some(tag), Asked::Present(parent)) = (called.tag, asked) {
+            self.keep_answer(hook, name, parent, KeptAnswer { tag, body: bytes.as_slice().into() });
+        }
+        log_answer(name, &bytes);
+        Ok(HookAnswer { bytes, pure: called.pure })
     }
 
-    /// Calls a webhook with the tag of its last answer, where it has given one.
-    async fn ask(
-        &self,
-        webhook: &Webhook,
-        name: HookName,
-        asked: Asked<'_>,
-        request: Vec<u8>,
-        memory: &Reservation,
-    ) -> Result<Vec<u8>, WebError> {
-        let (Asked::Present(parent), Some(policy)) = (asked, webhook.etag()) else {
-            return webhook.call(request.into(), None, memory).await.map(|answer| answer.bytes);
-        };
-        let key = AnswerKey::new(&self.data.parents.resource, &parent.key, name);
-        let kept = lock(&self.hooks.answers).find(&key, &parent.uid, self.data.elapsed());
-        let WebAnswer { bytes, tag } = webhook.call(request.into(), kept, memory).await?;
-        if let Some(tag) = tag {
-            let answer = KeptAnswer { tag, body: bytes.as_slice().into() };
-            let now = self.data.elapsed();
-            lock(&self.hooks.answers).keep(key, parent.uid.clone(), answer, policy, now);
-        }
-        Ok(bytes)
+    fn answer_key(&self, hook: HookName, parent: &Object) -> AnswerKey {
+        AnswerKey::new(&self.data.parents.resource, &parent.key, hook)
+    }
+
+    /// The last answer about the parent, of a webhook that gave it a tag.
+    fn kept_answer(&self, hook: &LoadedHook, name: HookName, asked: Asked<'_>) -> Option<Arc<KeptAnswer>> {
+        let (Asked::Present(parent), Some(_)) = (asked, hook.etag()) else { return None };
+        let key = self.answer_key(name, parent);
+        lock(&self.followed.answers).find(&key, &parent.uid, self.data.elapsed())
+    }
+
+    fn keep_answer(&self, hook: &LoadedHook, name: HookName, parent: &Object, answer: KeptAnswer) {
+        let Some(policy) = hook.etag() else { return };
+        let (key, now) = (self.answer_key(name, parent), self.data.elapsed());
+        lock(&self.followed.answers).keep(key, parent.uid.clone(), answer, policy, now);
     }
 
     /// To be called where the parent is gone, or no longer selected.
     pub(crate) fn forget(&self, parent: &Key) {
-        lock(&self.hooks.answers).forget(&self.data.parents.resource, parent);
+        lock(&self.followed.answers).forget(&self.data.parents.resource, parent);
     }
 
-    /// `used`: the instructions of a module, and what it wrote to stderr.
-    fn observe(&self, hook: HookName, asked: Asked<'_>, used: Option<(u64, &Log)>) {
+    /// Counts a call, and shows it to the observer.
+    fn record(&self, hook: HookName, asked: Asked<'_>, called: &CallResult) {
+        let CallResult { answer, took, log, usage, .. } = called;
+        let result = answer.as_ref().map_or_else(HookCallError::category, |_| controller_metrics::OK);
+        let Usage { memory, instructions } = usage.unwrap_or_default();
+        let counted = controller_metrics::Called { hook, result, took: *took, memory, instructions };
+        self.data.meter.counts().called(counted);
         self.data.observer.note(|| {
-            let (instructions, log) = used.unzip();
-            let log = log.map(|log| Log { text: log.text.clone(), lost: log.lost }).unwrap_or_default();
+            let instructions = usage.map(|usage| usage.instructions);
+            let log = Log { text: log.text.clone(), lost: log.lost };
             let parent = self.data.parent_id(asked.parent());
             Observed::Called { parent, call: ObservedCall { hook, instructions, log } }
         });
-    }
-
-    fn count(&self, hook: HookName, result: &'static str, took: Duration, usage: Usage) {
-        let Usage { memory, instructions } = usage;
-        let called = controller_metrics::Called { hook, result, took, memory, instructions };
-        self.data.meter.counts().called(called);
     }
 }
 

@@ -2,7 +2,6 @@
 
 mod brake;
 pub(crate) mod decorator_conflicts;
-mod hook;
 mod hooks;
 pub(crate) mod host;
 pub(crate) mod leave;

@@ -25,13 +25,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-use crate::controller::hook::Hook;
 use crate::controller::turns::Turns;
 use crate::controller::{Context, ControllerData};
-use crate::hook::wasm::run::{Call, CallError};
 use crate::hook::wasm::source::HookSources;
 use crate::hook::wasm::wasi::{Seed, Seeds};
-use crate::hook::web::WebError;
+use crate::hook::{CallContext, Hook, HookCallError};
 use crate::memory::{MemoryBudget, MemoryShort, Reservation};
 use crate::telemetry::error_chain;
 
@@ -96,9 +94,7 @@ enum ShadowError {
     #[error(transparent)]
     Request(#[from] RequestTooLarge),
     #[error(transparent)]
-    Wasm(#[from] CallError),
-    #[error(transparent)]
-    Webhook(#[from] WebError),
+    Call(#[from] HookCallError),
     #[error(transparent)]
     Answer(#[from] AnswerError),
     #[error(transparent)]
@@ -268,20 +264,15 @@ impl Worker {
     /// Waits until each module is loaded or refused.
     async fn ready(&self) {
         for hook in self.hooks.values() {
-            if let Hook::Wasm { source, .. } = hook {
-                let mut changes = source.changes();
-                // It has ended where the source has.
-                let known = changes.wait_for(|state| state.loaded.is_some() || state.problem.is_some()).await;
-                drop(known);
-            }
+            hook.resolved().await;
         }
     }
 
     /// Counts anew where a module is another one than before.
     fn note_module(&mut self, hook: HookName) {
-        let Some(Hook::Wasm { source, .. }) = self.hooks.get(&hook) else { return };
-        let Some(loaded) = source.loaded() else { return };
-        if self.modules.insert(hook, loaded.identity).is_some_and(|before| before != loaded.identity) {
+        let loaded = self.hooks.get(&hook).and_then(Hook::loaded);
+        let Some(identity) = loaded.and_then(|loaded| loaded.identity()) else { return };
+        if self.modules.insert(hook, identity).is_some_and(|before| before != identity) {
             tally(&self.data, hook, |tally| *tally = ShadowTally::default());
         }
     }
@@ -327,28 +318,22 @@ impl Worker {
         request: Vec<u8>,
         memory: &Reservation,
     ) -> Result<Vec<u8>, ShadowError> {
-        match self.hooks.get(&name) {
-            Some(Hook::Wasm { source, limits }) => {
-                let loaded = source.loaded().ok_or_else(|| {
-                    let state = source.changes();
-                    let problem = state.borrow().problem.as_ref().map(ToString::to_string);
-                    ShadowError::NotLoaded(problem.unwrap_or_default())
-                })?;
-                let call = Call {
-                    controller: &self.data.object.key.name,
-                    hook: name.as_str(),
-                    request: request.into(),
-                    now: SystemTime::now(),
-                    limits: *limits,
-                    seed,
-                    mounts: &loaded.mounts.folders,
-                    memory: memory.clone(),
-                };
-                Ok(self.sources.runtime().call(&loaded.module, call).await.answer?)
-            }
-            Some(Hook::Webhook(webhook)) => Ok(webhook.call(request.into(), None, memory).await?.bytes),
-            // It is asked only where there is one.
-            None => Err(ShadowError::NotLoaded(String::new())),
-        }
+        // It is asked only where there is one.
+        let hook = self.hooks.get(&name).ok_or_else(|| ShadowError::NotLoaded(String::new()))?;
+        let loaded = hook.loaded().ok_or_else(|| {
+            let problem = hook.problem().map(|problem| problem.to_string());
+            ShadowError::NotLoaded(problem.unwrap_or_default())
+        })?;
+        let context = CallContext {
+            runtime: self.sources.runtime(),
+            controller: &self.data.object.key.name,
+            hook: name,
+            now: SystemTime::now(),
+            seed,
+            memory,
+            kept: None,
+            until_stop: false,
+        };
+        Ok(loaded.call(request.into(), context).await.answer?)
     }
 }

@@ -1,5 +1,7 @@
-//! Hooks: bytes to a hook, bytes back.
+//! Hooks: bytes to a hook, bytes back. All kinds of hooks are followed, and called, as one.
 
+mod call;
+mod followed;
 /// Hooks that are WebAssembly modules, run in a sandbox inside the server.
 pub mod wasm {
     pub mod compile;
@@ -8,3 +10,6 @@ pub mod wasm {
     pub(crate) mod wasi;
 }
 pub(crate) mod web;
+
+pub(crate) use call::{CallContext, CallResult, HookCallError, LoadedHook};
+pub(crate) use followed::{Hook, HookProblem, HookState};

@@ -116,7 +116,7 @@ async fn calls(
 ) -> Result<(), String> {
     let files = &options.files;
     let kinds = KnownKinds::of(shared).map_err(|error| error_chain(&error))?;
-    let Some(module) = &files.module else {
+    let Some(hook) = files.hook(LimitBounds::default().default) else {
         return Err("a request needs a module: name it with --module".to_owned());
     };
     for number in 1..=MAX_CALLS {
@@ -130,12 +130,10 @@ async fn calls(
             controller: if request.controller.is_empty() { "metahook" } else { &request.controller },
             hook: request.hook,
             request: text.into(),
-            limits: LimitBounds::default().default,
-            mounts: &files.mounts,
             now: simulated_time(number as u64),
         };
-        let called = files.sandbox.call(module, input).await.called;
-        outcome.instructions += called.usage.instructions;
+        let called = files.sandbox.call(&hook, input).await;
+        outcome.instructions += called.usage.map_or(0, |usage| usage.instructions);
         outcome.log.extend(called.log.text.lines().map(str::to_owned));
         let at = |why: String| format!("{}: the {} hook: {why}", path.display(), request.hook);
         let answer = called.answer.map_err(|error| at(error_chain(&error)))?;

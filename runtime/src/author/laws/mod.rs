@@ -5,9 +5,9 @@ mod shrink;
 mod specs;
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::Limits;
 use metahook_core::json::difference::same;
@@ -16,9 +16,9 @@ use metahook_core::object::id::Gvk;
 use serde_json::Value;
 
 use crate::author::call::RequestOf;
-use crate::author::render::hooks::HookFiles;
-use crate::author::sandbox::Input;
+use crate::author::sandbox::{Input, Sandbox};
 use crate::hook::wasm::run::{CallError, Usage};
+use crate::hook::{HookCallError, LoadedHook};
 use crate::telemetry::error_chain;
 use requests::{
     is_allowed, reversed, with_many_children, with_specs, with_status, with_unicode, with_unknown_fields,
@@ -86,7 +86,9 @@ pub(crate) struct Broken {
 
 /// A module under trial.
 pub(crate) struct Trial {
-    pub(crate) files: HookFiles,
+    pub(crate) sandbox: Arc<Sandbox>,
+    /// `None`: there is no module.
+    pub(crate) hook: Option<LoadedHook>,
     pub(crate) limits: Limits,
     /// The kinds of parents, with the schemas of their definitions.
     pub(crate) parents: Vec<(Gvk, Value)>,
@@ -236,22 +238,20 @@ impl Trial {
     async fn call(&self, hook: HookName, request: String, now: SystemTime) -> Answered {
         let value: Value = serde_json::from_str(&request).unwrap_or_default();
         let of = RequestOf::new(&value, Some(hook));
-        let Some(module) = &self.files.module else {
+        let Some(loaded) = &self.hook else {
             let answer = Err(Fault { kind: "Module", why: "there is no module".to_owned() });
             return Answered { answer, declined: false, usage: Usage::default() };
         };
         let controller = if of.controller.is_empty() { "metahook" } else { &of.controller };
-        let (limits, mounts) = (self.limits, &*self.files.mounts);
-        let request = Bytes::from(request);
-        let input = Input { controller, hook, request, limits, mounts, now };
-        let called = self.files.sandbox.call(module, input).await.called;
-        let declined = matches!(called.answer, Err(CallError::Exit { .. }));
+        let input = Input { controller, hook, request: request.into(), now };
+        let called = self.sandbox.call(loaded, input).await;
+        let declined = matches!(called.answer, Err(HookCallError::Wasm(CallError::Exit { .. })));
         let fault =
             |kind, error: &dyn Error| Fault { kind, why: format!("the {hook} hook: {}", error_chain(error)) };
         let answer = called.answer.map_err(|error| fault(error.category(), &error)).and_then(|answer| {
             of.check(&answer).map_err(|error| fault("Answer", &error))?;
             serde_json::from_slice(&answer).map_err(|error| fault("Answer", &error))
         });
-        Answered { answer, declined, usage: called.usage }
+        Answered { answer, declined, usage: called.usage.unwrap_or_default() }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use metahook_core::api::SpecError;
@@ -11,23 +11,18 @@ use metahook_core::api::policy::Limits;
 use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 
 use crate::author::sandbox::{Input, Sandbox, simulated_time};
-use crate::hook::wasm::run::{CallError, Module, MountedFolder};
-use crate::hook::web::{Pools, RedirectPolicy, WebError, Webhook};
-use crate::memory::Reservation;
-use crate::telemetry::error_chain;
+use crate::hook::wasm::run::{Module, MountedFolder};
+use crate::hook::wasm::source::LoadedModule;
+use crate::hook::web::{Pools, RedirectPolicy, Webhook};
+use crate::hook::{CallResult, HookCallError, LoadedHook};
 use crate::telemetry::metrics::Metrics;
 
 /// The hooks that a controller has.
 pub(crate) struct HookSet {
     sandbox: Arc<Sandbox>,
-    hooks: PerHook<CallableHook>,
+    hooks: PerHook<LoadedHook>,
     /// Of modules.
     calls: AtomicU64,
-}
-
-enum CallableHook {
-    Wasm { module: Arc<Module>, limits: Limits, mounts: Vec<MountedFolder> },
-    Webhook(Box<Webhook>),
 }
 
 /// One call that was made.
@@ -45,11 +40,10 @@ pub(crate) struct Called {
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum HookError {
-    #[error("{0} hook")]
-    Wasm(HookName, #[source] CallError),
-    #[error("{0} hook: {1}")]
-    Webhook(HookName, String),
+#[error("{hook} hook")]
+pub(crate) struct HookError {
+    hook: HookName,
+    source: HookCallError,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +67,14 @@ pub(crate) struct HookFiles {
     pub(crate) mounts: Vec<MountedFolder>,
 }
 
+impl HookFiles {
+    /// The module as a hook that sees all folders.
+    pub(crate) fn hook(&self, limits: Limits) -> Option<LoadedHook> {
+        let module = self.module.clone()?;
+        Some(LoadedHook::Wasm { loaded: LoadedModule::of_files(module, self.mounts.clone()), limits })
+    }
+}
+
 impl HookSet {
     pub(crate) fn new(
         controller: &str,
@@ -90,11 +92,11 @@ impl HookSet {
                 });
                 let mounts = mounted.collect::<Result<_, _>>()?;
                 let module = module.clone().ok_or(HookSetError::NoModule(name))?;
-                Ok(CallableHook::Wasm { module, limits: *limits, mounts })
+                Ok(LoadedHook::Wasm { loaded: LoadedModule::of_files(module, mounts), limits: *limits })
             }
             Call::Webhook(target) => {
                 let meter = metrics.webhook("", controller, name, &target.url);
-                Ok::<_, HookSetError>(CallableHook::Webhook(Webhook::alone(target, &pools, meter)?.into()))
+                Ok::<_, HookSetError>(LoadedHook::Webhook(Webhook::alone(target, &pools, meter)?.into()))
             }
         })?;
         Ok(Self { sandbox, hooks, calls: AtomicU64::default() })
@@ -102,36 +104,19 @@ impl HookSet {
 
     pub(crate) async fn call(&self, controller: &str, hook: HookName, request: Vec<u8>) -> Called {
         let request = Bytes::from(request);
-        match self.hooks.get(hook).unwrap_or(&self.hooks.sync) {
-            CallableHook::Wasm { module, limits, mounts } => {
-                let now = simulated_time(self.calls.fetch_add(1, Ordering::Relaxed) + 1);
-                let input =
-                    Input { controller, hook, request: request.clone(), limits: *limits, mounts, now };
-                let timed = self.sandbox.call(module, input).await;
-                Called {
-                    hook,
-                    request,
-                    took: timed.took,
-                    instructions: Some(timed.called.usage.instructions),
-                    pure: Some(timed.called.pure),
-                    log: timed.called.log.text,
-                    answer: timed.called.answer.map_err(|error| HookError::Wasm(hook, error)),
-                }
-            }
-            CallableHook::Webhook(webhook) => {
-                let start = Instant::now();
-                let answer = webhook.call(request.clone(), None, &Reservation::default()).await;
-                let failed = |error: WebError| HookError::Webhook(hook, error_chain(&error));
-                Called {
-                    hook,
-                    request,
-                    took: start.elapsed(),
-                    instructions: None,
-                    pure: None,
-                    log: String::new(),
-                    answer: answer.map(|answer| answer.bytes).map_err(failed),
-                }
-            }
+        let called = self.hooks.get(hook).unwrap_or(&self.hooks.sync);
+        let is_module = matches!(called, LoadedHook::Wasm { .. });
+        let now = simulated_time(self.calls.fetch_add(u64::from(is_module), Ordering::Relaxed) + 1);
+        let input = Input { controller, hook, request: request.clone(), now };
+        let CallResult { answer, took, log, usage, pure, .. } = self.sandbox.call(called, input).await;
+        Called {
+            hook,
+            request,
+            took,
+            instructions: usage.map(|usage| usage.instructions),
+            pure,
+            log: log.text,
+            answer: answer.map_err(|source| HookError { hook, source }),
         }
     }
 }

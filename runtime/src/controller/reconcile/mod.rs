@@ -60,7 +60,7 @@ impl Reconciler {
         let data = Arc::clone(&hooks.data);
         let parents = Arc::new(Parents::new(
             Arc::clone(&data),
-            Arc::clone(&hooks.hooks),
+            Arc::clone(&hooks.followed),
             decorator,
             context.options.purity_check,
         ));
@@ -189,9 +189,9 @@ impl Reconciler {
     /// A version that is put back may find parents that are still settled with it.
     fn note_settled(&self, parent: &Object) {
         if self.data.brake.with(|brake, _| brake.is_changed())
-            && let Ok(hooks) = self.hooks.hooks.now()
+            && let Some(version) = self.hooks.identity()
         {
-            self.parents.is_settled_with(parent, hooks.identity);
+            self.parents.is_settled_with(parent, version);
         }
     }
 

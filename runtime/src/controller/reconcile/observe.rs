@@ -16,10 +16,10 @@ pub(super) type Began = (Instant, Beginning);
 impl Reconciler {
     /// When the reconcile began, and with what; `None`: nobody observes.
     pub(super) fn begins(&self, parent: &Object) -> Option<Began> {
-        self.data.observer.is_observed().then(|| {
-            let hooks = self.hooks.hooks.now().ok().map(|hooks| hooks.identity);
-            (Instant::now(), Beginning::of(parent, hooks))
-        })
+        self.data
+            .observer
+            .is_observed()
+            .then(|| (Instant::now(), Beginning::of(parent, self.hooks.identity())))
     }
 
     pub(super) fn observe(

@@ -22,13 +22,13 @@ use metahook_core::settled::{CacheRevision, SettledParents};
 
 use crate::controller::ControllerData;
 use crate::controller::decorator_conflicts::Decorator;
-use crate::controller::hooks::Hooks;
+use crate::controller::hooks::FollowedHooks;
 use crate::controller::reconcile::held_back::ChangingPlaces;
 use crate::sync::lock;
 
 pub(crate) struct Parents {
     data: Arc<ControllerData>,
-    hooks: Arc<Hooks>,
+    hooks: Arc<FollowedHooks>,
     pub(crate) decorator: Option<Decorator>,
     /// The parents that the controller selects, where it does not select all.
     selected: Mutex<Selected>,
@@ -48,7 +48,7 @@ type Warnings = BTreeMap<EventReason, BTreeSet<String>>;
 impl Parents {
     pub(crate) fn new(
         data: Arc<ControllerData>,
-        hooks: Arc<Hooks>,
+        hooks: Arc<FollowedHooks>,
         decorator: Option<Decorator>,
         purity_check: u64,
     ) -> Self {
@@ -162,7 +162,7 @@ impl Parents {
     pub(crate) fn needing_reconcile(&self, parents: &[Arc<Object>]) -> Vec<Key> {
         // Stores of related objects have no revision.
         let customizes = self.data.config.hooks.customize.is_some();
-        let Some(hooks) = self.hooks.now().ok().filter(|_| !customizes) else {
+        let Some(hooks) = self.hooks.loaded().ok().filter(|_| !customizes) else {
             return parents.iter().map(|parent| parent.key.clone()).collect();
         };
         let controllers = self.data.controllers.changes();

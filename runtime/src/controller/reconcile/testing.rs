@@ -38,8 +38,7 @@ use crate::cluster::fake::{self, Requests};
 use crate::cluster::named_objects::SeedKey;
 use crate::cluster::presence::OtherServers;
 use crate::controller::brake::Brake;
-use crate::controller::hook::Hook;
-use crate::controller::hooks::{HookCaller, Hooks};
+use crate::controller::hooks::{FollowedHooks, HookCaller};
 use crate::controller::observer::Observer;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::reconcile::world::Attempt;
@@ -47,6 +46,7 @@ use crate::controller::related::RelatedObjects;
 use crate::controller::runner::parent_queue::ParentQueue;
 use crate::controller::turns::Turns;
 use crate::controller::{Cluster, Context, ControllerData, Controllers, HookRuntime, Options};
+use crate::hook::Hook;
 use crate::hook::wasm::compile::ModuleSettings;
 use crate::hook::wasm::run::RuntimeSettings;
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
@@ -199,7 +199,7 @@ impl Scenario {
         let hooks = PerHook { sync: Hook::Wasm { source, limits }, finalize: None, customize: None };
         let hooks = HookCaller {
             data,
-            hooks: Arc::new(Hooks::new(hooks, Fingerprint::of(b"spec"))),
+            followed: Arc::new(FollowedHooks::new(hooks, Fingerprint::of(b"spec"))),
             sources: Arc::clone(&context.hooks.sources),
             seeds: Arc::clone(&context.hooks.seeds),
             shadows: None,

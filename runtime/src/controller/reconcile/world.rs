@@ -121,7 +121,7 @@ impl CallHooks for Attempt<'_> {
     type Hooks = Arc<LoadedHooks>;
 
     fn hooks(&self) -> Result<Self::Hooks, PortError> {
-        Ok(self.reconciler.hooks.hooks.now()?)
+        Ok(self.reconciler.hooks.loaded()?)
     }
 
     fn version(&self, hooks: &Self::Hooks) -> Fingerprint {

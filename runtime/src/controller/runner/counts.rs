@@ -40,11 +40,11 @@ impl Counts {
     pub(super) fn add(&mut self, controller: &Reconciler) {
         self.parents += controller.parents.count();
         self.only_finalizes = controller.data.config.selection.only_finalizes;
-        let hooks = controller.hooks.hooks.now().ok();
+        let version = controller.hooks.identity();
         {
             let settled = controller.parents.settled();
             self.settled += settled.settled();
-            self.purity.extend(hooks.and_then(|hooks| settled.purity_of(hooks.identity)));
+            self.purity.extend(version.and_then(|version| settled.purity_of(version)));
         }
         let (failing, first) = controller.parents.failing();
         self.failing += failing;

@@ -33,7 +33,7 @@ use crate::controller::Context;
 use crate::controller::ControllerData;
 use crate::controller::brake::Brake;
 use crate::controller::decorator_conflicts::Decorator;
-use crate::controller::hooks::{HookCaller, Hooks};
+use crate::controller::hooks::{FollowedHooks, HookCaller};
 use crate::controller::observer::Observed;
 use crate::controller::runner::missing_rights::MissingRights;
 use crate::controller::runner::modules::Modules;
@@ -86,7 +86,7 @@ pub(crate) enum StopReason {
 struct RunningController {
     /// One for each kind of parents.
     parts: Vec<ParentQueue>,
-    hooks: Arc<Hooks>,
+    hooks: Arc<FollowedHooks>,
     kinds: Kinds,
     /// One for each part, where the controller has an account.
     reads: Vec<Readable>,
@@ -147,7 +147,7 @@ impl ControllerRunner {
         let mut modules = Modules::of(&hooks);
         self.loaded(&mut modules).await?;
         let shadows = self.shadows(common);
-        let hooks = Arc::new(Hooks::new(hooks, spec_digest(&self.object)));
+        let hooks = Arc::new(FollowedHooks::new(hooks, spec_digest(&self.object)));
         let meter = self.context.metrics.meter(&self.object.gvk.kind, &self.object.key.name);
         meter.counts().shadows = shadows.tallies();
         let context = self.context.acting_as(common.account.as_ref());
@@ -185,7 +185,7 @@ impl ControllerRunner {
             let hooks = HookCaller {
                 shadows: shadows.start(&data, &context),
                 data,
-                hooks: Arc::clone(&hooks),
+                followed: Arc::clone(&hooks),
                 sources: Arc::clone(&context.hooks.sources),
                 seeds: Arc::clone(&context.hooks.seeds),
             };
@@ -298,7 +298,7 @@ impl ControllerRunner {
         let rights = AbortOnDropHandle::new(tokio::spawn(rights.run()));
         // Before the first reconcile: everything after it is a change.
         hooks.renew(|_| ());
-        if let Ok(hooks) = hooks.now() {
+        if let Ok(hooks) = hooks.loaded() {
             version_changed(&brake, hooks.identity, &parts);
         }
         let period = common.resync_period.or(self.context.options.resync);
@@ -351,7 +351,13 @@ impl ControllerRunner {
 
     /// Keeps the report up to date and syncs parents anew: all when a module or a mount changes, those that fail when the
     /// certificates or credentials of a webhook do.
-    async fn follow(&self, parts: &[ParentQueue], hooks: &Hooks, mut modules: Modules, brake: &Brake) {
+    async fn follow(
+        &self,
+        parts: &[ParentQueue],
+        hooks: &FollowedHooks,
+        mut modules: Modules,
+        brake: &Brake,
+    ) {
         let mut last_held = None;
         let mut clock = tokio::time::interval(Duration::from_secs(1));
         let mut figures = tokio::time::interval(FIGURES_INTERVAL);

@@ -4,107 +4,42 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
 use metahook_core::api::SpecError;
 use metahook_core::api::common::CheckedCommon;
-use metahook_core::api::hook::{Call, EnabledHook, HookName, PerHook, WasmHook};
+use metahook_core::api::hook::{EnabledHook, HookName, PerHook};
 use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::status::{Finding, HookStatus, ModuleChange};
 use metahook_core::object::ObjectMeta;
-use tokio::sync::watch;
 
 use crate::controller::HookRuntime;
-use crate::controller::hook::Hook;
 use crate::controller::observer::Observed;
 use crate::controller::runner::ControllerRunner;
 use crate::controller::shadows::ShadowHooks;
 use crate::hook::wasm::run::Module;
-use crate::hook::wasm::source::HookSourceState;
-use crate::hook::web::{TrustState, Webhook};
+use crate::hook::wasm::source::LoadedModule;
+use crate::hook::{Hook, HookProblem, HookState};
 use crate::telemetry::metrics::WebMeter;
 use crate::telemetry::timestamp;
 
 /// State of what each hook needs.
 pub(crate) struct Modules {
-    changes: Vec<(HookName, Changes)>,
-    states: BTreeMap<HookName, NeedState>,
-}
-
-enum Changes {
-    Module(watch::Receiver<HookSourceState>),
-    Trust(watch::Receiver<TrustState>),
-}
-
-/// A module with its mounts, or the certificates and credentials of a webhook.
-enum NeedState {
-    Module(HookSourceState),
-    Trust(TrustState),
-}
-
-impl Changes {
-    fn next(&mut self) -> BoxFuture<'_, Option<NeedState>> {
-        async {
-            Some(match self {
-                Self::Module(changes) => {
-                    changes.changed().await.ok()?;
-                    NeedState::Module(changes.borrow_and_update().clone())
-                }
-                Self::Trust(changes) => {
-                    if changes.changed().await.is_err() {
-                        // Nothing that it needs is stored, so nothing of it changes.
-                        return std::future::pending().await;
-                    }
-                    NeedState::Trust(changes.borrow_and_update().clone())
-                }
-            })
-        }
-        .boxed()
-    }
-}
-
-impl NeedState {
-    /// The hook can be called.
-    fn is_met(&self) -> bool {
-        match self {
-            Self::Module(state) => state.loaded.is_some(),
-            Self::Trust(state) => state.is_known(),
-        }
-    }
-
-    /// The reason of the condition `ModulesLoaded`, and the message.
-    fn problem(&self) -> Option<(ConditionReason, String)> {
-        match self {
-            Self::Module(state) => state.problem.as_ref().map(|it| (it.reason(), it.to_string())),
-            Self::Trust(state) => state.problem.as_ref().map(|it| (it.reason(), it.to_string())),
-        }
-    }
-
-    fn not_ready(&self) -> ConditionReason {
-        match self {
-            Self::Module(_) => ConditionReason::ModuleNotLoaded,
-            Self::Trust(_) => ConditionReason::TrustNotLoaded,
-        }
-    }
+    changes: Vec<(HookName, BoxStream<'static, HookState>)>,
+    states: BTreeMap<HookName, HookState>,
 }
 
 impl Modules {
     pub(crate) fn of(hooks: &PerHook<Hook>) -> Self {
-        let changes = hooks.iter().filter_map(|(name, hook)| match hook {
-            Hook::Wasm { source, .. } => Some((name, Changes::Module(source.changes()))),
-            Hook::Webhook(webhook) => Some((name, Changes::Trust(webhook.trust()?))),
-        });
+        let changes = hooks.iter().filter_map(|(name, hook)| Some((name, hook.states()?)));
         Self { changes: changes.collect(), states: BTreeMap::new() }
     }
 
     /// The hook that needs something that is not what it was; the first time that is each of them. `None`: the source of
     /// the modules has ended.
     pub(crate) async fn changed(&mut self) -> Option<HookName> {
-        let waits: Vec<_> = self
-            .changes
-            .iter_mut()
-            .map(|(name, changes)| changes.next().map(|state| (*name, state)).boxed())
-            .collect();
+        let waits: Vec<_> =
+            self.changes.iter_mut().map(|(name, states)| states.next().map(|state| (*name, state))).collect();
         if waits.is_empty() {
             return std::future::pending().await;
         }
@@ -115,12 +50,14 @@ impl Modules {
 
     /// The hook is a webhook whose certificates or credentials changed, and nothing is wrong with them.
     pub(crate) fn has_new_trust(&self, name: HookName) -> bool {
-        matches!(self.states.get(&name), Some(NeedState::Trust(state)) if state.problem.is_none())
+        self.states
+            .get(&name)
+            .is_some_and(|state| state.is_ready && state.module.is_none() && state.problem.is_none())
     }
 
     /// All hooks can be called.
     fn are_loaded(&self) -> bool {
-        self.changes.iter().all(|(name, _)| self.states.get(name).is_some_and(NeedState::is_met))
+        self.changes.iter().all(|(name, _)| self.states.get(name).is_some_and(|state| state.is_ready))
     }
 
     /// The condition of all of them; `None` as long as it is unknown.
@@ -168,20 +105,7 @@ impl ControllerRunner {
         meter: impl FnOnce(&str) -> Arc<WebMeter>,
     ) -> Result<Hook, SpecError> {
         let HookRuntime { sources, pools, .. } = &self.context.hooks;
-        match &hook.call {
-            Call::Wasm(WasmHook { module, mounts, limits, .. }) => Ok(Hook::Wasm {
-                source: sources.follow(module, mounts, &self.object.key.name),
-                limits: *limits,
-            }),
-            Call::Webhook(target) => {
-                if let Some(timeout) = &target.ignored_timeout {
-                    let (field, instead) = (&target.field, target.timeout.as_secs());
-                    tracing::warn!(controller = %self.object.key, "{field}.timeout: {timeout} is no time: {instead}s are used");
-                }
-                let meter = meter(&target.url);
-                Ok(Hook::Webhook(Arc::new(Webhook::new(target, sources.objects(), pools, meter)?)))
-            }
-        }
+        Hook::follow(&hook.call, &self.object.key, sources, pools, meter)
     }
 
     /// Waits until each hook can be called.
@@ -192,12 +116,11 @@ impl ControllerRunner {
                 next = modules.changed() => next?,
             };
             self.report_module(modules, name, false);
-            let mut missing = modules.states.values().filter(|state| !state.is_met());
-            if let Some((reason, (_, problem))) =
-                missing.find_map(|state| Some((state.not_ready(), state.problem()?)))
-            {
+            let mut missing = modules.states.values().filter(|state| !state.is_ready);
+            if let Some(problem) = missing.find_map(|state| state.problem.as_ref()) {
                 self.stand_aside();
-                self.reporter.change(|report| report.ready = Finding::new(reason, problem));
+                let ready = Finding::new(problem.not_ready(), problem.to_string());
+                self.reporter.change(|report| report.ready = ready);
             }
         }
         self.reporter.change(|report| {
@@ -212,19 +135,19 @@ impl ControllerRunner {
     /// Reports what a hook needs, and why another module or credential is not used.
     pub(crate) fn report_module(&self, modules: &Modules, name: HookName, running: bool) {
         let Some(state) = modules.states.get(&name) else { return };
-        if let Some(Finding::Known { reason, message }) = finding(name, state)
-            && !reason.is_true()
+        if let Some(problem) = &state.problem
+            && let Some(Finding::Known { reason, message }) = finding(name, state)
         {
-            match state {
+            match problem {
                 // That is nobody's fault, and ends by itself.
                 _ if reason == ConditionReason::RunnerNotReady => {}
                 _ if !running => {
                     self.warn(EventReason::CreateError, &format!("Cannot create new controller: {message}"));
                 }
-                NeedState::Module(_) => {
+                HookProblem::Wasm(_) => {
                     self.warn(EventReason::ModuleRefused, &format!("The hook is not replaced: {message}"));
                 }
-                NeedState::Trust(_) => self.warn(EventReason::TrustRefused, &message),
+                HookProblem::Trust(_) => self.warn(EventReason::TrustRefused, &message),
             }
         }
         self.reporter.change(|report| {
@@ -232,28 +155,25 @@ impl ControllerRunner {
                 report.modules = finding;
             }
         });
-        if let NeedState::Module(state) = state
-            && let (Some(loaded), Some(status)) = (&state.loaded, status(state))
-        {
-            match self.reporter.load(name, status) {
+        if let Some(LoadedModule { module, .. }) = &state.module {
+            match self.reporter.load(name, status(module)) {
                 ModuleChange::None => return,
                 ModuleChange::Loaded => {}
                 ModuleChange::Replaced { before } => {
-                    let now = loaded.module.digest;
+                    let now = module.digest;
                     let message = format!("The {name} hook has another module: {before} -> {now}");
                     tracing::info!(controller = %self.object.key, "{message}");
                     self.context.cluster.recorder.record(&self.object, EventReason::ModuleReplaced, &message);
                 }
             }
-            self.observe_module(name, &loaded.module);
+            self.observe_module(name, module);
         }
     }
 }
 
-fn status(state: &HookSourceState) -> Option<HookStatus> {
-    let module = &state.loaded.as_ref()?.module;
+fn status(module: &Module) -> HookStatus {
     let compiled = module.origin.compile_time();
-    Some(HookStatus {
+    HookStatus {
         short_digest: Some(module.digest.short()),
         digest: Some(module.digest.to_string()),
         size: i64::try_from(module.size).ok(),
@@ -262,25 +182,24 @@ fn status(state: &HookSourceState) -> Option<HookStatus> {
         compile_millis: compiled.and_then(|time| i64::try_from(time.as_millis()).ok()),
         pure: None,
         latest: None,
-    })
+    }
 }
 
-fn finding(name: HookName, state: &NeedState) -> Option<Finding> {
-    let Some((reason, problem)) = state.problem() else {
-        return state.is_met().then(|| Finding::new(ConditionReason::Loaded, ""));
+fn finding(name: HookName, state: &HookState) -> Option<Finding> {
+    let Some(problem) = &state.problem else {
+        return state.is_ready.then(|| Finding::new(ConditionReason::Loaded, ""));
     };
     // The sync hook is the one that every controller has; the field of a webhook names its hook.
-    let whose = match (name, state) {
-        (HookName::Sync, _) | (_, NeedState::Trust(_)) => String::new(),
-        (HookName::Finalize | HookName::Customize, NeedState::Module(_)) => format!("{name} hook: "),
+    let whose = match (name, problem) {
+        (HookName::Sync, _) | (_, HookProblem::Trust(_)) => String::new(),
+        (HookName::Finalize | HookName::Customize, HookProblem::Wasm(_)) => format!("{name} hook: "),
     };
-    let goes_on = match state {
-        NeedState::Module(state) => state.loaded.as_ref().map(|loaded| {
-            let refused = state.problem.as_ref().and_then(|problem| problem.refused());
-            let refused = refused.map(|digest| format!(", not sha256:{digest}")).unwrap_or_default();
-            format!("; {} goes on being called{refused}", loaded.module.digest)
+    let goes_on = match problem {
+        HookProblem::Wasm(problem) => state.module.as_ref().map(|LoadedModule { module, .. }| {
+            let refused = problem.refused().map(|digest| format!(", not sha256:{digest}"));
+            format!("; {} goes on being called{}", module.digest, refused.unwrap_or_default())
         }),
-        NeedState::Trust(state) => state.is_known().then(|| "; the last good ones stay in use".to_owned()),
+        HookProblem::Trust(_) => state.is_ready.then(|| "; the last good ones stay in use".to_owned()),
     };
-    Some(Finding::new(reason, format!("{whose}{problem}{}", goes_on.unwrap_or_default())))
+    Some(Finding::new(problem.reason(), format!("{whose}{problem}{}", goes_on.unwrap_or_default())))
 }

@@ -23,7 +23,6 @@ use crate::cluster::presence::OtherServers;
 use crate::cluster::write_gate::Candidate;
 use crate::controller::Context;
 use crate::controller::brake::{Brake, RecordRequest, StatusRecorder};
-use crate::controller::hook::Hook;
 use crate::controller::runner::ControllerRunner;
 use crate::controller::runner::counts::Counts;
 use crate::controller::runner::parent_queue::ParentQueue;
@@ -156,8 +155,7 @@ impl Reporter {
     pub(crate) fn figures(&self, parts: &[ParentQueue]) {
         // Calls are counted for all of them together.
         let Some(ParentQueue { reconciler: controller, .. }) = parts.first() else { return };
-        for (name, hook) in controller.hooks.hooks.all.iter() {
-            let Hook::Wasm { limits, .. } = hook else { continue };
+        for (name, limits) in controller.hooks.limits() {
             if let Some(figures) = controller.data.meter.counts().figures(name, limits) {
                 self.change(|report| {
                     if let Some(hook) = report.hooks.get_mut(name.as_str()) {

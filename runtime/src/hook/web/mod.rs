@@ -46,7 +46,7 @@ pub(crate) use pools::Pools;
 pub(crate) use redirect::RedirectPolicy;
 use redirect::{Hop, MAX_REDIRECTS};
 use trust::TrustSource;
-pub(crate) use trust::TrustState;
+pub(crate) use trust::{TrustError, TrustState};
 
 const OUR_NAME: &str = concat!("metahook/", env!("CARGO_PKG_VERSION"));
 
@@ -77,7 +77,7 @@ pub(crate) struct WebAnswer {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WebError {
+pub enum WebError {
     #[error("the webhook at {host} asks to be called again in {}s", after.as_secs())]
     Busy { host: String, after: Duration },
     #[error("the webhook at {host} answered with an unsupported status code: {code} body: {body}")]

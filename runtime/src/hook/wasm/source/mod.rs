@@ -27,7 +27,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub(crate) use mounts::MountMemory;
 pub use registry::{Loaded, ModuleRegistry};
 
-use super::run::{Module, Runtime};
+use super::run::{Module, MountedFolder, Runtime};
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::named_objects::ObjectWatches;
 use module_source::{ModuleSource, ModuleSources};
@@ -55,13 +55,13 @@ pub(crate) struct HookSource {
 #[derive(Clone, Default)]
 pub(crate) struct HookSourceState {
     /// The last good module and mounts: bad ones never take their place.
-    pub(crate) loaded: Option<LoadedHook>,
+    pub(crate) loaded: Option<LoadedModule>,
     pub(crate) problem: Option<HookSourceError>,
 }
 
 /// A module with its mounts. A reconcile takes it once, so that it never mixes versions.
 #[derive(Clone)]
-pub(crate) struct LoadedHook {
+pub(crate) struct LoadedModule {
     pub(crate) module: Arc<Module>,
     pub(crate) mounts: Arc<Mounts>,
     /// A fingerprint of the module and the content of the mounts.
@@ -91,7 +91,7 @@ impl HookSourceError {
     }
 }
 
-impl LoadedHook {
+impl LoadedModule {
     fn new(module: Arc<Module>, mounts: Mounts) -> Self {
         let mut identity = Fingerprinter::default();
         identity.add(module.digest.as_bytes());
@@ -100,6 +100,11 @@ impl LoadedHook {
         }
         identity.add(mounts.digest.as_bytes());
         Self { module, mounts: Arc::new(mounts), identity: identity.finish() }
+    }
+
+    /// A module of a file, with folders in place of its mounts.
+    pub(crate) fn of_files(module: Arc<Module>, folders: Vec<MountedFolder>) -> Self {
+        Self::new(module, Mounts::of_folders(folders))
     }
 }
 
@@ -145,7 +150,7 @@ impl HookSource {
         changes
     }
 
-    pub(crate) fn loaded(&self) -> Option<LoadedHook> {
+    pub(crate) fn loaded(&self) -> Option<LoadedModule> {
         self.state.borrow().loaded.clone()
     }
 }
@@ -184,9 +189,9 @@ fn publish(
     mount_problem: Option<MountError>,
 ) {
     let problem = module.problem.map(HookSourceError::from).or(mount_problem.map(HookSourceError::from));
-    let loaded = module.module.zip(mounts).map(|(module, mounts)| LoadedHook::new(module, mounts));
+    let loaded = module.module.zip(mounts).map(|(module, mounts)| LoadedModule::new(module, mounts));
     state.send_if_modified(|state| {
-        let identity = |loaded: &Option<LoadedHook>| loaded.as_ref().map(|loaded| loaded.identity);
+        let identity = |loaded: &Option<LoadedModule>| loaded.as_ref().map(|loaded| loaded.identity);
         let same = state.problem == problem && identity(&state.loaded) == identity(&loaded);
         if !same {
             *state = HookSourceState { loaded, problem };

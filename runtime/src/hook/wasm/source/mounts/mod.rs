@@ -127,6 +127,18 @@ impl Drop for Reservation {
     }
 }
 
+impl Mounts {
+    /// Folders that lie in files: no object is followed, and no memory is counted.
+    pub(super) fn of_folders(folders: Vec<MountedFolder>) -> Self {
+        let mut all = Fingerprinter::default();
+        for MountedFolder { path, files } in &folders {
+            all.add(path.as_bytes());
+            all.add(digest(files).as_bytes());
+        }
+        Self { folders, digest: all.finish(), _versions: Vec::new() }
+    }
+}
+
 impl MountSet {
     pub(super) fn follow(specs: &[MountRef], objects: &ObjectWatches, memory: Arc<MountMemory>) -> Self {
         let mount = |spec: &MountRef| {
