@@ -26,7 +26,6 @@ async fn server() -> ExitCode {
         }
         Command::Completions(completions) => completions.run(out).map_err(failure),
         Command::Schema(schema) => schema.run(out).map_err(|error| (error.exit_code(), error.into())),
-        Command::Types(types) => types.run(out).map_err(|error| (error.exit_code(), error.into())),
         Command::Man(man) => man.run(out).map_err(|error| (error.exit_code(), error.into())),
         Command::New(new) => new.run(out).map_err(|error| (2, error.into())),
         Command::Check(check) => check.run(out, say).await.map_err(|error| (error.exit_code(), error.into())),

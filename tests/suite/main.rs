@@ -48,7 +48,6 @@ mod shadows;
 mod table;
 mod taken_rights;
 mod tutorial;
-mod types;
 mod wasm;
 
 use std::env;
@@ -699,9 +698,6 @@ fn without_a_server() -> Vec<Test> {
         },
         gallery::{
             the_cases_of_each_guest_pass,
-        },
-        types::{
-            printed_types_compile_and_keep_what_objects_say,
         },
         components::{
             a_component_with_a_hash_map_is_pure,

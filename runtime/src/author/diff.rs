@@ -1,90 +1,37 @@
 //! Differences of two texts, line by line, with the lines around them.
 
+use std::time::{Duration, Instant};
+
+use similar::{Algorithm, ChangeTag, capture_diff_slices_deadline, group_diff_ops};
+
 /// Lines before and after each difference.
 const CONTEXT: usize = 3;
 
-/// Texts whose numbers of lines have a larger product are shown as removed and added whole.
-const MAX_CELLS: usize = 4_000_000;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line<'a> {
-    Same(&'a str),
-    Old(&'a str),
-    New(&'a str),
-}
+/// After this time the lines that are left are shown as removed and added.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The lines that differ, behind `-` and `+`; with colours where they are wanted. Empty for texts that are the same.
 pub(crate) fn print(old: &str, new: &str, colours: bool) -> String {
     let (old, new): (Vec<_>, Vec<_>) = (old.lines().collect(), new.lines().collect());
-    let lines = compare(&old, &new);
-    let is_near = |at: usize| {
-        let near = lines.get(at.saturating_sub(CONTEXT)..(at + CONTEXT + 1).min(lines.len()));
-        near.is_some_and(|near| near.iter().any(|line| !matches!(line, Line::Same(_))))
-    };
+    let deadline = Instant::now().checked_add(TIMEOUT);
+    let ops = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, deadline);
     let (red, green, end) = if colours { ("\u{1b}[31m", "\u{1b}[32m", "\u{1b}[0m") } else { ("", "", "") };
-    let (mut out, mut is_cut) = (String::new(), false);
-    for (at, line) in lines.iter().enumerate() {
-        if !is_near(at) {
-            is_cut = true;
-            continue;
-        }
-        if std::mem::take(&mut is_cut) {
+    let (mut out, mut shown) = (String::new(), 0);
+    for group in group_diff_ops(ops, CONTEXT) {
+        if group.first().is_some_and(|op| op.old_range().start > shown) {
             out.push_str("...\n");
         }
-        match line {
-            Line::Same(text) => out.push_str(&["  ", text, "\n"].concat()),
-            Line::Old(text) => out.push_str(&[red, "- ", text, end, "\n"].concat()),
-            Line::New(text) => out.push_str(&[green, "+ ", text, end, "\n"].concat()),
+        shown = group.last().map_or(shown, |op| op.old_range().end);
+        for change in group.iter().flat_map(|op| op.iter_changes(&old, &new)) {
+            let line: &str = change.value();
+            match change.tag() {
+                ChangeTag::Equal => out.push_str(&["  ", line, "\n"].concat()),
+                ChangeTag::Delete => out.push_str(&[red, "- ", line, end, "\n"].concat()),
+                ChangeTag::Insert => out.push_str(&[green, "+ ", line, end, "\n"].concat()),
+            }
         }
     }
     out
-}
-
-fn compare<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<Line<'a>> {
-    let width = new.len() + 1;
-    if old.len().saturating_mul(new.len()) > MAX_CELLS {
-        let (old, new) = (old.iter().map(|line| Line::Old(line)), new.iter().map(|line| Line::New(line)));
-        return old.chain(new).collect();
-    }
-    // The longest common sequence of the lines from each pair of places on.
-    let mut common = vec![0_u32; (old.len() + 1) * width];
-    let get = |common: &[u32], at: usize| common.get(at).copied().unwrap_or_default();
-    for (i, was) in old.iter().enumerate().rev() {
-        for (j, is) in new.iter().enumerate().rev() {
-            let at = i * width + j;
-            let longest = if was == is {
-                get(&common, at + width + 1) + 1
-            } else {
-                get(&common, at + width).max(get(&common, at + 1))
-            };
-            if let Some(cell) = common.get_mut(at) {
-                *cell = longest;
-            }
-        }
-    }
-    let (mut i, mut j, mut lines) = (0, 0, Vec::new());
-    loop {
-        let at = i * width + j;
-        match (old.get(i), new.get(j)) {
-            (None, None) => return lines,
-            (Some(was), Some(is)) if was == is => {
-                lines.push(Line::Same(was));
-                (i, j) = (i + 1, j + 1);
-            }
-            (Some(was), is) if is.is_none() || get(&common, at + width) >= get(&common, at + 1) => {
-                lines.push(Line::Old(was));
-                i += 1;
-            }
-            (_, Some(is)) => {
-                lines.push(Line::New(is));
-                j += 1;
-            }
-            (Some(was), None) => {
-                lines.push(Line::Old(was));
-                i += 1;
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -113,5 +60,14 @@ mod tests {
             (shown.lines().count(), shown.starts_with("- a"), shown.ends_with("+ b\n")),
             (4002, true, true)
         );
+    }
+
+    #[test]
+    fn of_long_texts_that_hardly_differ_few_lines_are_shown() {
+        let old: Vec<_> = (0..5000).map(|number| number.to_string()).collect();
+        let mut new = old.clone();
+        new[2500] = "other".to_owned();
+        let shown = print(&old.join("\n"), &new.join("\n"), false);
+        assert_eq!(shown.lines().count(), 1 + 3 + 2 + 3, "{shown}");
     }
 }

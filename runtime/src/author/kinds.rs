@@ -145,8 +145,6 @@ pub(crate) struct KnownKinds {
 struct Known {
     resource: Arc<Resource>,
     is_custom: bool,
-    /// Objects are stored in this version.
-    is_stored: bool,
     /// That of its definition.
     schema: Option<Value>,
 }
@@ -189,8 +187,6 @@ struct Version {
     name: String,
     served: bool,
     #[serde(default)]
-    storage: bool,
-    #[serde(default)]
     subresources: Subresources,
     schema: Option<Schema>,
 }
@@ -215,7 +211,7 @@ impl KnownKinds {
                 let gvk = Gvk::new(api_version, kind);
                 let (plural, namespaced, has_status) = ((*plural).into(), *namespaced, *has_status);
                 let resource = Arc::new(Resource { gvk, plural, namespaced, has_status });
-                all.push(Known { resource, is_custom: false, is_stored: false, schema: None });
+                all.push(Known { resource, is_custom: false, schema: None });
             }
         }
         let is_definition = |document: &&Document| {
@@ -245,21 +241,6 @@ impl KnownKinds {
         self.all.iter().rev().find(|known| known.resource.gvk == *gvk)?.schema.as_ref()
     }
 
-    /// The kinds of definitions, with their schemas: in the version of this name, else in that which is stored.
-    pub(crate) fn defined(&self, version: Option<&str>) -> Vec<(&Gvk, Option<&Value>)> {
-        let is_asked_for = |known: &&Known| {
-            known.is_custom
-                && version.map_or(known.is_stored, |version| {
-                    known.resource.gvk.api_version().rsplit('/').next() == Some(version)
-                })
-        };
-        self.all
-            .iter()
-            .filter(is_asked_for)
-            .map(|known| (&known.resource.gvk, known.schema.as_ref()))
-            .collect()
-    }
-
     /// What the API server would drop of an object, or refuse it for.
     pub(crate) fn faults(&self, gvk: &Gvk, object: &Value) -> Vec<String> {
         object_faults(gvk, self.schema(gvk), object)
@@ -287,7 +268,7 @@ fn custom(place: &Place, definition: &Value) -> Result<Vec<Known>, KindError> {
             has_status: version.subresources.status.is_some(),
         };
         let schema = version.schema.and_then(|schema| schema.whole);
-        Known { resource: Arc::new(resource), is_custom: true, is_stored: version.storage, schema }
+        Known { resource: Arc::new(resource), is_custom: true, schema }
     });
     Ok(served.collect())
 }

@@ -14,5 +14,4 @@ pub(crate) mod render;
 pub(crate) mod sandbox;
 pub(crate) mod scaffold;
 pub(crate) mod schemas;
-pub(crate) mod types;
 pub(crate) mod yaml;

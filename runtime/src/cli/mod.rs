@@ -21,7 +21,6 @@ pub mod render;
 pub mod run;
 pub mod schema;
 pub mod test;
-pub mod types;
 mod values;
 
 use std::ffi::OsString;
@@ -74,8 +73,6 @@ pub enum Command {
     Check(Box<check::Check>),
     /// Run one hook out of a file against a cluster, and again with each new build of it.
     Dev(Box<dev::Dev>),
-    /// Print types in Rust, Go or TypeScript for the kinds of CustomResourceDefinitions.
-    Types(types::Types),
     /// Print the JSON Schema of a controller's parents, requests or answers.
     Schema(schema::Schema),
     /// Write an author's files, and the modules of their controllers, to a cluster, and wait until a server has taken them up.

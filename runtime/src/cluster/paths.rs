@@ -1,6 +1,7 @@
 //! Paths of objects at the API server.
 
 use metahook_core::object::id::{Key, Resource};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 /// The path of one object.
 pub(crate) fn object_path(resource: &Resource, key: &Key) -> String {
@@ -18,22 +19,12 @@ pub(crate) fn list_path(resource: &Resource, namespace: &str) -> String {
     }
 }
 
-/// One segment of a path: whatever it holds, it stays one.
-pub(super) fn segment(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
-                out.push(char::from(byte));
-            }
-            other => out.extend(['%', hex(other >> 4), hex(other & 15)]),
-        }
-    }
-    out
-}
+/// Bytes of a segment that are written as `%` and two digits.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
-fn hex(nibble: u8) -> char {
-    char::from_digit(nibble.into(), 16).unwrap_or_default().to_ascii_uppercase()
+/// One segment of a path: whatever it holds, it stays one.
+pub(super) fn segment(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, ESCAPED)
 }
 
 pub(crate) fn version_path(group: &str, version: &str) -> String {

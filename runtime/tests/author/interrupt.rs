@@ -45,7 +45,6 @@ fn a_command_that_waits_for_a_file_ends() {
         &["render", "-f=pipe"],
         &["check", "hook.wasm", "-f=pipe"],
         &["schema", "parent", "-f=pipe"],
-        &["types", "-f=pipe"],
         &["test", "-f=pipe"],
         &["apply", "-f=pipe"],
         &["rbac", "pipe"],

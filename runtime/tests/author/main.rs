@@ -24,7 +24,6 @@ mod run;
 mod schema;
 mod shell;
 mod test;
-mod types;
 mod webhook;
 
 /// A folder with the files of one test.

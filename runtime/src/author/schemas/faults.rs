@@ -6,6 +6,7 @@
 use metahook_core::json::type_of;
 use metahook_core::shorten;
 use serde_json::{Map, Value};
+use strsim::levenshtein;
 
 /// Faults of one object that are told.
 pub(crate) const MAX_FAULTS: usize = 20;
@@ -15,6 +16,9 @@ const MAX_VALUE: usize = 80;
 
 /// Names that differ by so many letters may be meant.
 const MAX_LETTERS: usize = 2;
+
+/// Bytes of a name that is compared with others: the time of a comparison is the product of both lengths.
+const MAX_COMPARED: usize = 64;
 
 /// Finds what `$ref` names.
 pub(super) type Resolve<'a> = &'a dyn Fn(&str) -> Option<&'a Value>;
@@ -152,29 +156,11 @@ fn is_open(schema: &Value) -> bool {
 /// The name that may be meant.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Option<&'a String> {
     let name = name.to_lowercase();
-    let far = known.map(|one| (distance(&name, &one.to_lowercase()), one));
-    far.filter(|(letters, _)| *letters <= MAX_LETTERS).min_by_key(|(letters, _)| *letters).map(|(_, one)| one)
-}
-
-/// Letters to change, add or take away; more than [`MAX_LETTERS`] for long names.
-fn distance(one: &str, other: &str) -> usize {
-    const LONGEST: usize = 64;
-    if one.len().max(other.len()) > LONGEST || one.len().abs_diff(other.len()) > MAX_LETTERS {
-        return usize::MAX;
-    }
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (nth, letter) in one.chars().enumerate() {
-        let mut next = vec![nth + 1];
-        for (at, pair) in row.windows(2).enumerate() {
-            let &[diagonal, above] = pair else { continue };
-            let left = next.last().copied().unwrap_or_default();
-            let changed = diagonal + usize::from(other.get(at) != Some(&letter));
-            next.push(changed.min(above + 1).min(left + 1));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
+    let near = known.filter(|one| name.len().max(one.len()) <= MAX_COMPARED);
+    let near = near.map(|one| (levenshtein(&name, &one.to_lowercase()), one));
+    near.filter(|(letters, _)| *letters <= MAX_LETTERS)
+        .min_by_key(|(letters, _)| *letters)
+        .map(|(_, one)| one)
 }
 
 #[cfg(test)]
@@ -262,14 +248,20 @@ mod tests {
 
     #[test]
     fn names_are_near_by_two_letters() {
-        for (one, other, letters) in
-            [("a", "a", 0), ("maps", "mapps", 1), ("abc", "acb", 2), ("kind", "kid", 1)]
-        {
-            assert_eq!(distance(one, other), letters, "{one} {other}");
+        let (long, longer) = ("a".repeat(MAX_COMPARED), "a".repeat(MAX_COMPARED + 1));
+        for (name, known, is_near) in [
+            ("a", "A", true),
+            ("mapps", "maps", true),
+            ("acb", "abc", true),
+            ("kid", "kind", true),
+            ("abcdef", "abc", false),
+            (&long, &long, true),
+            (&longer, &longer, false),
+        ] {
+            let known = [known.to_owned()];
+            assert_eq!(nearest(name, known.iter()).is_some(), is_near, "{name} {known:?}");
         }
-        assert!(
-            distance("abcdef", "abc") > MAX_LETTERS
-                && distance(&"a".repeat(65), &"a".repeat(65)) > MAX_LETTERS
-        );
+        let known = ["abcd", "abd", "ab"].map(str::to_owned);
+        assert_eq!(nearest("abc", known.iter()), Some(&known[0]), "the first of those that are as near");
     }
 }

@@ -1,5 +1,7 @@
 //! Tokens of a Rust file: words and signs with their lines, without comments, texts and what only tests compile.
 
+use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
+
 /// A word, `::`, or one sign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token {
@@ -25,7 +27,9 @@ pub(super) struct Product {
 }
 
 pub(super) fn product(text: &str) -> Product {
-    let all = tokens(&blanked(text));
+    let mut all = Vec::new();
+    // A file that cannot be read has no tokens: the compiler refuses it.
+    flatten(text.parse().unwrap_or_default(), &mut all);
     let mut product = Product::default();
     let mut at = 0;
     while let Some(token) = all.get(at) {
@@ -81,85 +85,39 @@ fn declared_module(item: &[Token]) -> Option<String> {
     (keyword.is("mod") && end.is(";")).then(|| name.text.clone())
 }
 
-fn tokens(code: &str) -> Vec<Token> {
-    let mut found: Vec<Token> = Vec::new();
-    let mut line = 1;
-    let mut joins = false; // the next character belongs to the last token
-    for character in code.chars() {
-        let in_word = character.is_alphanumeric() || character == '_';
-        let last = found.last_mut().filter(|_| joins);
-        match last {
-            Some(last) if in_word && last.is_word() => last.text.push(character),
-            Some(last) if character == ':' && last.is(":") => last.text.push(character),
-            _ if character.is_whitespace() => {}
-            _ => found.push(Token { text: character.into(), line }),
+/// Appends the tokens of a stream, with the signs around its groups.
+fn flatten(stream: TokenStream, found: &mut Vec<Token>) {
+    let mut joins = false; // a `:` that belongs to the last one
+    for tree in stream {
+        let line = tree.span().start().line;
+        let mut add = |text: String| found.push(Token { text, line });
+        let last_joins = std::mem::take(&mut joins);
+        match tree {
+            TokenTree::Group(group) => {
+                let (open, close) = match group.delimiter() {
+                    Delimiter::Parenthesis => ("(", ")"),
+                    Delimiter::Brace => ("{", "}"),
+                    Delimiter::Bracket => ("[", "]"),
+                    Delimiter::None => ("", ""),
+                };
+                let line = group.span_close().start().line;
+                add(open.to_owned());
+                flatten(group.stream(), found);
+                found.push(Token { text: close.to_owned(), line });
+            }
+            TokenTree::Punct(sign) if last_joins && sign.as_char() == ':' => {
+                if let Some(last) = found.last_mut() {
+                    last.text.push(':');
+                }
+            }
+            TokenTree::Punct(sign) => {
+                joins = sign.as_char() == ':' && sign.spacing() == Spacing::Joint;
+                add(sign.as_char().to_string());
+            }
+            TokenTree::Ident(word) => add(word.to_string()),
+            TokenTree::Literal(_) => {}
         }
-        joins = !character.is_whitespace();
-        line += usize::from(character == '\n');
     }
-    found
-}
-
-/// The code with spaces in place of comments, texts and characters; lines stay.
-fn blanked(text: &str) -> String {
-    let mut code = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let in_word = code.ends_with(|last: char| last.is_alphanumeric() || last == '_');
-        let length = if in_word && first == 'r' { 0 } else { literal(rest).unwrap_or(0) };
-        if length == 0 {
-            code.push(first);
-            rest = rest.get(first.len_utf8()..).unwrap_or_default();
-            continue;
-        }
-        let (gone, after) = rest.split_at_checked(length).unwrap_or((rest, ""));
-        code.push(' ');
-        code.extend(gone.chars().filter(|character| *character == '\n'));
-        code.push(' ');
-        rest = after;
-    }
-    code
-}
-
-/// The length of the comment, text or character that the code begins with.
-fn literal(code: &str) -> Option<usize> {
-    let to_end = |end: &str, from: usize| {
-        let found = code.get(from..).and_then(|rest| rest.find(end));
-        found.map_or(code.len(), |at| from + at + end.len())
-    };
-    if code.starts_with("//") {
-        return Some(to_end("\n", 2) - 1);
-    }
-    if code.starts_with("/*") {
-        return Some(to_end("*/", 2));
-    }
-    if let Some(raw) = code.strip_prefix('r') {
-        let hashes = raw.len() - raw.trim_start_matches('#').len();
-        let end = format!("\"{}", "#".repeat(hashes));
-        return raw.trim_start_matches('#').starts_with('"').then(|| to_end(&end, hashes + 2));
-    }
-    match code.chars().next() {
-        Some('"') => Some(escaped(code, '"')),
-        Some('\'') => {
-            let mut next = code.chars().skip(1);
-            let second = next.next()?;
-            let third = next.next()?;
-            (second == '\\' || third == '\'').then(|| escaped(code, '\'')) // else a lifetime
-        }
-        _ => None,
-    }
-}
-
-/// The length of a text in quotes, in which a backslash protects what follows.
-fn escaped(code: &str, quote: char) -> usize {
-    let mut protected = false;
-    for (at, character) in code.char_indices().skip(1) {
-        if character == quote && !protected {
-            return at + 1;
-        }
-        protected = character == '\\' && !protected;
-    }
-    code.len()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod etags;
 mod trusted;
+mod urls;
 mod ways;
 
 use std::collections::BTreeMap;
