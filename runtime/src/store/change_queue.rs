@@ -1,25 +1,18 @@
 //! Queue of changes for a listener that may be slow, bounded by bytes.
 
-use std::sync::Mutex;
-
 use metahook_core::related::pending::{NextChange, PendingChange, PendingChanges};
-use tokio::sync::Notify;
 
-use crate::store::listeners::Listener;
+use crate::store::listeners::{Listener, Waiting};
 use crate::store::{Change, Writer};
-use crate::sync::lock;
 
 /// Bytes of the changes that wait.
 const MAX_BYTES: usize = 4 << 20;
 
-pub(crate) struct ChangeQueue {
-    changes: Mutex<PendingChanges<Writer>>,
-    added: Notify,
-}
+pub(crate) struct ChangeQueue(Waiting<PendingChanges<Writer>>);
 
 impl Default for ChangeQueue {
     fn default() -> Self {
-        Self { changes: Mutex::new(PendingChanges::new(MAX_BYTES)), added: Notify::new() }
+        Self(Waiting::new(PendingChanges::new(MAX_BYTES)))
     }
 }
 
@@ -33,18 +26,10 @@ impl Listener for ChangeQueue {
 
 impl ChangeQueue {
     pub(crate) fn push(&self, change: PendingChange<Writer>) {
-        lock(&self.changes).push(change);
-        self.added.notify_one();
+        self.0.add(|changes| changes.push(change));
     }
 
-    /// For one listener.
     pub(crate) async fn next(&self) -> NextChange<Writer> {
-        loop {
-            let next = lock(&self.changes).pop();
-            match next {
-                Some(next) => return next,
-                None => self.added.notified().await,
-            }
-        }
+        self.0.next(PendingChanges::pop).await
     }
 }

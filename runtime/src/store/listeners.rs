@@ -18,18 +18,19 @@ pub(super) trait Listener: Send + Sync {
     fn observe(&self, change: &Change);
 }
 
-/// Every change, in order.
-pub(crate) struct ObjectChanges {
-    waiting: Mutex<WaitingChanges<Writer>>,
+/// A queue for one listener.
+#[derive(Default)]
+pub(super) struct Waiting<Q> {
+    queue: Mutex<Q>,
     added: Notify,
 }
 
+/// Every change, in order.
+pub(crate) struct ObjectChanges(Waiting<WaitingChanges<Writer>>);
+
 /// The objects that changed, each once however often it did.
 #[derive(Default)]
-pub(crate) struct ChangedKeys {
-    waiting: Mutex<WaitingKeys>,
-    added: Notify,
-}
+pub(crate) struct ChangedKeys(Waiting<WaitingKeys>);
 
 #[derive(Default)]
 struct WaitingKeys {
@@ -37,16 +38,42 @@ struct WaitingKeys {
     all: BTreeSet<Key>,
 }
 
+impl<Q> Waiting<Q> {
+    pub(super) fn new(queue: Q) -> Self {
+        Self { queue: Mutex::new(queue), added: Notify::new() }
+    }
+
+    pub(super) fn add(&self, add: impl FnOnce(&mut Q)) {
+        add(&mut lock(&self.queue));
+        self.added.notify_one();
+    }
+
+    pub(super) fn view<T>(&self, read: impl FnOnce(&mut Q) -> T) -> T {
+        read(&mut lock(&self.queue))
+    }
+
+    /// Waits for the next one that `pop` takes.
+    pub(super) async fn next<T>(&self, pop: impl Fn(&mut Q) -> Option<T>) -> T {
+        // There may always be a next one.
+        tokio::task::coop::consume_budget().await;
+        loop {
+            match self.view(&pop) {
+                Some(next) => return next,
+                None => self.added.notified().await,
+            }
+        }
+    }
+}
+
 impl Default for ObjectChanges {
     fn default() -> Self {
-        Self { waiting: Mutex::new(WaitingChanges::new(MAX_BYTES)), added: Notify::new() }
+        Self(Waiting::new(WaitingChanges::new(MAX_BYTES)))
     }
 }
 
 impl Listener for ObjectChanges {
     fn observe(&self, change: &Change) {
-        lock(&self.waiting).push(change.object.clone(), change.by.clone());
-        self.added.notify_one();
+        self.0.add(|waiting| waiting.push(change.object.clone(), change.by.clone()));
     }
 }
 
@@ -57,56 +84,42 @@ impl Listener for ChangedKeys {
 }
 
 impl ObjectChanges {
-    /// For one listener.
     pub(crate) async fn next(&self) -> WaitingChange<Writer> {
-        // There may always be a next one.
-        tokio::task::coop::consume_budget().await;
-        loop {
-            match self.try_next() {
-                Some(next) => return next,
-                None => self.added.notified().await,
-            }
-        }
+        self.0.next(WaitingChanges::pop).await
     }
 
     /// Bytes of what waits.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
-        lock(&self.waiting).bytes()
+        self.0.view(|waiting| waiting.bytes())
     }
 
+    #[cfg(test)]
     pub(super) fn try_next(&self) -> Option<WaitingChange<Writer>> {
-        lock(&self.waiting).pop()
+        self.0.view(WaitingChanges::pop)
     }
 }
 
 impl ChangedKeys {
     pub(super) fn extend(&self, keys: impl IntoIterator<Item = Key>) {
-        let mut waiting = lock(&self.waiting);
-        for key in keys {
-            if waiting.all.insert(key.clone()) {
-                waiting.order.push_back(key);
+        self.0.add(|waiting| {
+            for key in keys {
+                if waiting.all.insert(key.clone()) {
+                    waiting.order.push_back(key);
+                }
             }
-        }
-        drop(waiting);
-        self.added.notify_one();
+        });
     }
 
-    /// For one listener.
     pub(crate) async fn next(&self) -> Key {
-        tokio::task::coop::consume_budget().await;
-        loop {
-            match self.try_next() {
-                Some(key) => return key,
-                None => self.added.notified().await,
-            }
-        }
+        self.0.next(WaitingKeys::pop).await
     }
+}
 
-    fn try_next(&self) -> Option<Key> {
-        let mut waiting = lock(&self.waiting);
-        let key = waiting.order.pop_front()?;
-        waiting.all.remove(&key);
+impl WaitingKeys {
+    fn pop(&mut self) -> Option<Key> {
+        let key = self.order.pop_front()?;
+        self.all.remove(&key);
         Some(key)
     }
 }
