@@ -42,8 +42,8 @@ impl Default for CustomizeBounds {
 /// Kinds that the rules of a customize hook may name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RelatedKinds {
-    /// Those of the spec's list. Whoever writes specs need not be allowed to read Secrets, so a list that names these opens no
-    /// namespace.
+    /// Those of the spec's list. A list that names Secrets opens no namespace: the author of a spec may lack the right to read
+    /// them.
     Listed { kinds: Vec<Gvr>, secrets: ShownSecrets },
     /// All kinds; Secrets only in these namespaces.
     SecretsIn(BTreeSet<String>),

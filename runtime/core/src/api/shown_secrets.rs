@@ -36,7 +36,7 @@ impl ShownSecrets {
         self.shows(kind, namespace) || !is_token(of_type)
     }
 
-    /// Whether all objects of a kind in a namespace may be parents or children, whoever made them.
+    /// Whether all objects of a kind in a namespace may be parents or children, also those that the parent did not make.
     pub fn shows(&self, kind: &Resource, namespace: &str) -> bool {
         match self {
             Self::All => true,

@@ -297,7 +297,7 @@ proptest! {
         prop_assert_eq!(names(&mut found.iter()).len(), found.len(), "none twice");
     }
 
-    /// Whoever looks at metadata sees no difference between a cache that cuts objects and one that does not.
+    /// The metadata of a cache that cuts objects is that of a cache that does not.
     #[test]
     fn a_cut_cache_shows_what_a_whole_one_shows(
         steps in prop::collection::vec((0..4_u8, 1..30_u64, 0..7_u8), 0..60),

@@ -133,7 +133,7 @@ impl ReconcileError {
         }
     }
 
-    /// What the queue, metrics, the log and Events are told of it.
+    /// The failure as the queue, metrics, the log and Events show it.
     pub fn failure(&self) -> Failure {
         let (category, retry) = match self {
             Self::Selector(_) => ("Selector", Retry::Loud),

@@ -140,7 +140,7 @@ pub trait CarryOut: Sync {
     /// of the hooks, where they have changed.
     ///
     /// # Errors
-    /// It could not, or nobody knows.
+    /// The object could not be made again, or the API server did not say.
     fn try_making(
         &self,
         op: &Op,
@@ -170,7 +170,7 @@ pub trait CarryOut: Sync {
     /// Whether the API server has the parent, and it is not being deleted.
     ///
     /// # Errors
-    /// Nobody knows.
+    /// The API server did not say.
     fn is_there(&self, parent: &Object) -> impl Future<Output = Result<bool, WriteError>> + Send;
 
     /// Deletes a related object; false where it is gone already, or replaced by another one.
@@ -182,7 +182,7 @@ pub trait CarryOut: Sync {
     /// The resource of a kind that the controller does not declare.
     ///
     /// # Errors
-    /// It is not served, or nobody knows.
+    /// The kind is not served, or the API server did not say.
     fn resolve_kind(&self, kind: &Gvk) -> impl Future<Output = Result<Arc<Resource>, PortError>> + Send;
 
     /// Runs some writes; gives back their results in order.
@@ -243,7 +243,7 @@ pub trait Charge: Sync {
     }
 
     /// # Errors
-    /// An earlier charge found no room, whoever made it.
+    /// An earlier charge found no room, also one of another part of the reconcile.
     fn check_room(&self) -> Result<(), PortError> {
         Ok(())
     }
@@ -386,7 +386,7 @@ impl WriteError {
         self.retry == Retry::Quiet
     }
 
-    /// An object of that name exists already, whosever it is.
+    /// An object of that name exists already, the parent's own or another owner's.
     pub fn is_there_already(&self) -> bool {
         matches!(self.cause, WriteErrorCause::Taken | WriteErrorCause::Unobserved)
     }
