@@ -184,6 +184,20 @@ impl DeletionBrake {
         }
     }
 
+    /// A parent needed no reconcile: a version that is put back may find parents that are still settled with it. `settled`: the
+    /// parent, and the version that it is settled with; asked after a change alone.
+    pub fn still_settled(
+        &mut self,
+        settled: impl FnOnce() -> Option<(ObjectId, Fingerprint)>,
+        now: Duration,
+    ) {
+        if self.is_changed()
+            && let Some((parent, version)) = settled()
+        {
+            self.reconciled(&parent, version, true, now);
+        }
+    }
+
     /// The parent is gone or going, and its children go with it; or it is no longer selected.
     pub fn forget(&mut self, parent: &ObjectId, now: Duration) {
         if let Some(change) = &mut self.change {

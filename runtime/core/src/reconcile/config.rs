@@ -6,13 +6,17 @@ use crate::api::ControllerKind;
 use crate::api::common::Grant;
 use crate::api::customize::RelatedKinds;
 use crate::api::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
+use crate::api::policy::BrakeLimits;
 use crate::api::selection::Selection;
 use crate::api::shown_secrets::ShownSecrets;
 use crate::children::Owner;
 use crate::children::claims::{self, Maker};
+use crate::children::deletion_brake::Census;
 use crate::children::desired::{ChildKind, DesiredOptions, OwnerMark, UnmanagedPolicy};
 use crate::hook::response::Mode;
 use crate::hook::{MAX_ANSWER_MEMORY, MAX_REQUEST, webhook_answer_memory};
+use crate::object::cached::CachedObject;
+use crate::object::id::{ObjectId, Resource};
 use crate::object::selector::{ChildSelectorError, Selector, child_selector};
 use crate::object::{ChildMap, Object, ObjectMeta};
 use crate::reconcile::shown::{ObservedBounds, ShownBounds};
@@ -127,6 +131,24 @@ impl ControllerConfig {
             KindConfig::Decorator => claims::of_decorator(parent, &self.name, object),
         };
         claim.is_kept()
+    }
+
+    /// The parents, and the number of their children of kinds that count. `candidates`: the objects of a kind that a parent
+    /// controls, without those of other controllers.
+    pub fn census(
+        &self,
+        limits: &BrakeLimits,
+        parents: impl IntoIterator<Item = (ObjectId, Arc<Object>)>,
+        candidates: impl Fn(&Object, &Resource) -> Vec<CachedObject>,
+    ) -> Census {
+        let mut census = Census::default();
+        for (id, parent) in parents {
+            let kinds = self.child_kinds.iter().filter(|kind| !limits.is_exempt(&kind.resource.gvr()));
+            let all = kinds.flat_map(|kind| candidates(&parent, &kind.resource));
+            census.children += all.filter(|child| self.keeps(&parent, child)).count();
+            census.parents.insert(id);
+        }
+        census
     }
 
     /// An empty map of children that names all declared kinds.

@@ -104,13 +104,7 @@ impl Observe for Ports<'_> {
         resource: &Resource,
         selector: Option<&Selector>,
     ) -> Vec<CachedObject> {
-        let shared = self.shared();
-        let found = shared.world.view(resource);
-        let mut all = found
-            .map_or_else(Vec::new, |cache| cache.candidates(&parent.uid, &parent.key.namespace, selector));
-        // No other controller exists here, so that nothing is left to one.
-        all.retain(|object| self.config.other_maker(object).is_none());
-        all
+        self.shared().world.candidates(self.config, parent, resource, selector)
     }
 
     fn child_now(&self, id: &ObjectId) -> Option<Arc<Object>> {

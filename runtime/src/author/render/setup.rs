@@ -178,15 +178,14 @@ fn accepted(controller: &Value, spec: &CheckedSpec, files: &HookFiles) -> (bool,
 
 /// The parents and the number of their children.
 fn census(world: &World, parents: &[(ObjectId, ControllerConfig)], limits: &BrakeLimits) -> Census {
-    let children = |(id, config): &(ObjectId, ControllerConfig)| {
-        let Some(parent) = world.get(id) else { return 0 };
-        let kinds = config.child_kinds.iter().filter(|kind| !limits.is_exempt(&kind.resource.gvr()));
-        kinds.flat_map(|kind| world.of(&kind.resource)).filter(|child| config.keeps(parent, child)).count()
-    };
-    Census {
-        children: parents.iter().map(children).sum(),
-        parents: parents.iter().map(|(id, _)| id.clone()).collect(),
+    let mut all = Census::default();
+    for (id, config) in parents {
+        let parent = world.get(id).map(|parent| (id.clone(), Arc::clone(parent)));
+        let of = config.census(limits, parent, |parent, kind| world.candidates(config, parent, kind, None));
+        all.parents.extend(of.parents);
+        all.children += of.children;
     }
+    all
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {

@@ -186,13 +186,10 @@ impl Reconciler {
         }
     }
 
-    /// A version that is put back may find parents that are still settled with it.
+    /// Reports to the deletion brake that the parent needs no reconcile.
     fn note_settled(&self, parent: &Object) {
-        if self.data.brake.with(|brake, _| brake.is_changed())
-            && let Some(version) = self.hooks.identity()
-        {
-            self.parents.is_settled_with(parent, version);
-        }
+        let settled = || Some((self.data.parent_id(parent), self.hooks.identity()?));
+        self.data.brake.with(|brake, now| brake.still_settled(settled, now));
     }
 
     fn forget(&self, parent: &Key) {

@@ -124,15 +124,8 @@ impl Parents {
         let selects = |parent: &&Arc<Object>| config.selection.includes(parent);
         let parents: Vec<_> =
             self.data.parents.view(|parents| parents.all_whole().filter(selects).cloned().collect());
-        let children = |parent: &Arc<Object>| {
-            let kinds = config.child_kinds.iter().filter(|kind| !limits.is_exempt(&kind.resource.gvr()));
-            let all = kinds.flat_map(|kind| self.data.candidates(parent, &kind.resource, None));
-            all.filter(|child| config.keeps(parent, child)).count()
-        };
-        Census {
-            children: parents.iter().map(children).sum(),
-            parents: parents.iter().map(|parent| self.data.parent_id(parent)).collect(),
-        }
+        let parents = parents.into_iter().map(|parent| (self.data.parent_id(&parent), parent));
+        config.census(limits, parents, |parent, kind| self.data.candidates(parent, kind, None))
     }
 
     pub(crate) fn settled(&self) -> MutexGuard<'_, SettledParents> {
@@ -266,12 +259,6 @@ impl Parents {
         lock(&self.api_warnings).remove(parent);
         let id = ObjectId { resource: Arc::clone(&self.data.parents.resource), key: parent.clone() };
         self.data.brake.with(|brake, now| brake.forget(&id, now));
-    }
-
-    /// Notes for the deletion brake that a parent is settled.
-    pub(crate) fn is_settled_with(&self, parent: &Object, version: Fingerprint) {
-        let id = self.data.parent_id(parent);
-        self.data.brake.with(|brake, now| brake.reconciled(&id, version, true, now));
     }
 }
 

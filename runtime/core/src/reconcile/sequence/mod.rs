@@ -31,6 +31,7 @@ mod children;
 mod parent;
 mod prepare;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -124,12 +125,6 @@ pub struct Planned {
     pub version: Fingerprint,
 }
 
-/// How the preparation of a reconcile ended.
-enum Prepared {
-    Ended(Reached),
-    Planned(Box<Planned>),
-}
-
 /// One reconcile under way.
 struct Sequence<'w, W> {
     world: &'w W,
@@ -204,8 +199,8 @@ impl<'w, W: World> Sequence<'w, W> {
     ) -> Result<Changed, ReconcileError> {
         let key = parent.key.clone();
         let planned = match self.prepare(parent, &mut report.wrote_before_plan).await? {
-            Prepared::Planned(planned) => *planned,
-            Prepared::Ended(reached) => {
+            ControlFlow::Continue(planned) => planned,
+            ControlFlow::Break(reached) => {
                 report.reached = reached;
                 if reached != Reached::Settled {
                     self.world.settled(|settled| settled.unsettle(&key));
@@ -268,7 +263,7 @@ impl<'w, W: World> Sequence<'w, W> {
         self.accepted.store(true, Ordering::Relaxed);
     }
 
-    /// What the next reconcile of the parent is told of this one, which went well.
+    /// Remembers for the next reconcile of the parent that this one went well.
     fn settle(&self, planned: &Planned, effect: WriteEffect) {
         let Planned { parent, plan, state, pure, version, .. } = planned;
         let key = &parent.key;
@@ -295,14 +290,4 @@ impl<'w, W: World> Sequence<'w, W> {
             WriteEffect::NoEffect | WriteEffect::Changed | WriteEffect::ParentGone => Changed::Something,
         }
     }
-}
-
-/// A version that is put back may find parents that are still settled with it: the deletion brake is told of them.
-fn note_settled<W: World>(world: &W, parent: &Object, version: Fingerprint) {
-    let id = || world.parent_id(parent);
-    world.brake(|brake, now| {
-        if brake.is_changed() {
-            brake.reconciled(&id(), version, true, now);
-        }
-    });
 }

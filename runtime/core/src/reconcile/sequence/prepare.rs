@@ -20,7 +20,7 @@ use crate::reconcile::plan::ReconcilePlan;
 use crate::reconcile::ports::{Asking, Customized, Fact, World};
 use crate::reconcile::rollout::RolloutState;
 use crate::reconcile::sequence::ask::summary;
-use crate::reconcile::sequence::{Planned, Prepared, Reached, Sequence, note_settled};
+use crate::reconcile::sequence::{Planned, Reached, Sequence};
 use crate::reconcile::{Phase, phase};
 use crate::settled::{HookNeed, Purity, SettledState};
 
@@ -50,12 +50,12 @@ impl<W: World> Sequence<'_, W> {
         &self,
         parent: Arc<Object>,
         wrote: &mut bool,
-    ) -> Result<Prepared, ReconcileError> {
+    ) -> Result<ControlFlow<Reached, Planned>, ReconcileError> {
         let world = self.world;
         world.charge(estimate::of_parent(&parent))?;
         let (parent, hook) = match self.enter(parent, wrote).await? {
             ControlFlow::Continue(entered) => entered,
-            ControlFlow::Break(reached) => return Ok(Prepared::Ended(reached)),
+            ControlFlow::Break(reached) => return Ok(ControlFlow::Break(reached)),
         };
         let hooks = world.hooks()?;
         let version = world.version(&hooks);
@@ -66,8 +66,10 @@ impl<W: World> Sequence<'_, W> {
         let expected = match need {
             HookNeed::Nothing => {
                 world.settled(|settled| settled.renew(&parent.key, gathered.fingerprint, revision));
-                note_settled(world, &parent, version);
-                return Ok(Prepared::Ended(Reached::Settled));
+                world.brake(|brake, now| {
+                    brake.still_settled(|| Some((world.parent_id(&parent), version)), now);
+                });
+                return Ok(ControlFlow::Break(Reached::Settled));
             }
             HookNeed::Call => None,
             HookNeed::Check(answer) => {
@@ -82,7 +84,7 @@ impl<W: World> Sequence<'_, W> {
         world.record(&parent, Fact::Warnings(EventReason::ChildrenLeftOut, left_out.into_iter().collect()));
         let claimed = match self.claim_all(&input, wrote).await? {
             ControlFlow::Continue(claimed) => claimed,
-            ControlFlow::Break(reached) => return Ok(Prepared::Ended(reached)),
+            ControlFlow::Break(reached) => return Ok(ControlFlow::Break(reached)),
         };
         let (plan, answers) = self.plan(&hooks, &input, &claimed.children).await?;
         self.brake_deletions(&input, &plan).await?;
@@ -98,7 +100,7 @@ impl<W: World> Sequence<'_, W> {
         }
         let state = SettledState { seen: fingerprint, answer, revision };
         let unrenewed = claimed.error.map(ReconcileError::Claim);
-        Ok(Prepared::Planned(Box::new(Planned { parent, plan, state, pure, unrenewed, version })))
+        Ok(ControlFlow::Continue(Planned { parent, plan, state, pure, unrenewed, version }))
     }
 
     /// Puts the finalizer in order: it is added before anything else, and dropped where no hook waits for it. Gives back the

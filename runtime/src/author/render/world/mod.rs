@@ -15,8 +15,11 @@ use metahook_core::children::Op;
 use metahook_core::children::last_applied::LAST_APPLIED;
 use metahook_core::json::difference::same;
 use metahook_core::json::merge::merge;
+use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{ObjectId, Resource, Uid};
+use metahook_core::object::selector::Selector;
 use metahook_core::object::{Object, ObjectError};
+use metahook_core::reconcile::config::ControllerConfig;
 use serde_json::{Value, json};
 
 use super::effect::Effect;
@@ -103,6 +106,20 @@ impl World {
 
     pub(crate) fn get(&self, id: &ObjectId) -> Option<&Arc<Object>> {
         self.caches.get(&id.resource)?.get(&id.key)?.whole()
+    }
+
+    /// The objects of a kind that a parent could claim, without those that name another controller as their maker.
+    pub(crate) fn candidates(
+        &self,
+        config: &ControllerConfig,
+        parent: &Object,
+        resource: &Resource,
+        selector: Option<&Selector>,
+    ) -> Vec<CachedObject> {
+        let Some(cache) = self.view(resource) else { return Vec::new() };
+        let mut all = cache.candidates(&parent.uid, &parent.key.namespace, selector);
+        all.retain(|object| config.other_maker(object).is_none());
+        all
     }
 
     /// The objects of a kind.
