@@ -88,9 +88,9 @@ const WRONG: [(&str, &str); 15] = [
 ];
 
 /// The first script of a server waits until its interpreter is compiled.
-async fn until_loaded(test: &Fixture) -> Result<()> {
+pub(crate) async fn until_loaded(test: &Fixture, controller: &str) -> Result<()> {
     until("the script is loaded", MAX_COMPILATION, async || {
-        let controller = test.controllers().get(test.name()).await?;
+        let controller = test.controllers().get(controller).await?;
         Ok(if is_true(&controller, "ModulesLoaded") { Ok(()) } else { Err(controller["status"].to_string()) })
     })
     .await
@@ -114,7 +114,7 @@ pub(crate) async fn a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a
     let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook());
     test.host(controller.finalized_by(hook())).await?;
     let has = |word: &'static str| move |child: &Value| child["data"]["is"] == word;
-    until_loaded(test).await?;
+    until_loaded(test, test.name()).await?;
     test.create(test.parent("a")).await?;
     maps.until("a", "made", has("first")).await?;
     test.until_controller("ready", |cc| is_true(cc, "Ready") && is_true(cc, "ModulesLoaded")).await?;

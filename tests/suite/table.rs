@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
+use crate::scripts::until_loaded;
 use crate::wasm;
 
 /// What a row's hook is made of, as it is stored.
@@ -283,5 +284,9 @@ pub(crate) async fn host(test: &mut Fixture, rows: &[Row]) -> Result<()> {
     for row in rows {
         row.host(test).await.with_context(|| format!("the row {}", row.name))?;
     }
-    Ok(())
+    // All scripts of a table have one interpreter.
+    match rows.iter().find(|row| matches!(row.stored, Code::Script { .. })) {
+        Some(row) => until_loaded(test, &row.controller(test)).await,
+        None => Ok(()),
+    }
 }
