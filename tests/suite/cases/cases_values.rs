@@ -216,7 +216,6 @@ pub(crate) async fn c18_string_data_settles_and_a_dropped_key_goes(test: &mut Fi
         world.until_settled(test).await?;
         let (before, first) = (world.reconciles(test)?, world.objects(test, &SECRET).get("s").await?);
         world.answers(test, secret(moved.clone())).await?;
-        world.until_reconciled(test, &before).await?;
         world.until_settled(test).await?;
         let (after, is) = (world.reconciles(test)?, world.objects(test, &SECRET).get("s").await?);
         ensure!(uid(&first) == uid(&is) && is["data"] == stored, "{:?}: {is}", world.way);

@@ -107,8 +107,12 @@ impl World {
         self.objects(test, &api::EVENT).until_some(&fields, "the Event", is).await
     }
 
-    /// Waits until a reconcile of the parent writes nothing.
+    /// Wakes the parent and waits until a reconcile writes nothing. Without being woken, one that ended before the last
+    /// change would do: the reconcile that makes the change may still be running.
     pub(crate) async fn until_settled(&self, test: &mut Fixture) -> Result<()> {
+        let running = self.reconciles(test)?;
+        self.poke(test).await?;
+        self.until_reconciled(test, &running).await?;
         let parent = self.log_name();
         test.server()
             .until_log("a reconcile that writes nothing", |log| {
@@ -143,10 +147,6 @@ impl World {
     }
 
     async fn stays_when_poked(&self, test: &mut Fixture, kinds: &[&Kind]) -> Result<Start> {
-        // The reconcile that made the last change may not have ended.
-        let running = self.reconciles(test)?;
-        self.poke(test).await?;
-        self.until_reconciled(test, &running).await?;
         self.until_settled(test).await?;
         let before = self.children(test, kinds).await?;
         let reconciles = self.reconciles(test)?;
