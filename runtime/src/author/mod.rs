@@ -9,7 +9,7 @@ pub(crate) mod diff;
 pub(crate) mod documents;
 pub(crate) mod folders;
 pub(crate) mod kinds;
-pub(crate) mod laws;
+pub(crate) mod properties;
 pub(crate) mod render;
 pub(crate) mod sandbox;
 pub(crate) mod scaffold;

@@ -1,4 +1,4 @@
-//! `metahook check`: laws that hold for every good hook, tried on a module without a cluster.
+//! `metahook check`: properties that hold for every good hook, tried on a module without a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::author::call::{ObjectError, RequestOf, check_request};
 use crate::author::documents::{self, DocumentError};
 use crate::author::kinds::KnownKinds;
-use crate::author::laws::{Broken, Sample, Trial};
+use crate::author::properties::{PropertyCheck, Sample, Violation};
 use crate::author::render::Simulation;
 use crate::author::render::hooks::HookFiles;
 use crate::author::render::rounds::{End, Rounds};
@@ -41,7 +41,7 @@ pub struct Check {
     /// A file with a controller, its CustomResourceDefinitions or examples of parents and other objects, or a folder with such files; several times for several.
     #[arg(short = 'f', long = "file", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub file: Vec<PathBuf>,
-    /// A request to try the laws with; several times for several.
+    /// A request to check the properties with; several times for several.
     #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub request: Vec<PathBuf>,
     /// A folder that stands for a mount, for example `/etc/greeting=./greeting`; several times for several.
@@ -85,17 +85,17 @@ pub enum CheckError {
     Cluster(#[from] ClusterError),
     #[error("the API server does not answer")]
     Unreachable(#[from] Unreachable),
-    #[error("laws that do not hold: {broken}")]
-    Broken { broken: usize },
+    #[error("properties that do not hold: {violated}")]
+    Violated { violated: usize },
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
 
 impl CheckError {
-    /// 1: a law does not hold, the server would not take the module, or the cluster does not answer. 2: the files or the flags.
+    /// 1: a property does not hold, the server would not take the module, or the cluster does not answer. 2: the files or the flags.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Broken { .. } | Self::Cluster(_) | Self::Unreachable(_) => 1,
+            Self::Violated { .. } | Self::Cluster(_) | Self::Unreachable(_) => 1,
             Self::Files(error) if error.is_refusal() => 1,
             _ => 2,
         }
@@ -120,7 +120,7 @@ impl Check {
             runners: self.runners.clone(),
         };
         let files = flags.files().await?;
-        let mut results = Results { out, output: self.output, all: Vec::new(), broken: 0 };
+        let mut results = Results { out, output: self.output, all: Vec::new(), violated: 0 };
         results.add("the server takes the module", Some(Ok(())))?;
         let mut samples = Vec::new();
         for file in &self.request {
@@ -140,16 +140,17 @@ impl Check {
                 "nothing more is tried: give a controller and an example of a parent with -f, or a request with --request"
             )?;
         }
-        let step = Progress::of_stderr().step("trying the laws");
+        let step = Progress::of_stderr().step("checking the properties");
         let hook = files.hook(limits);
-        let verdicts = Trial { sandbox: files.sandbox, hook, limits, parents }.run(&samples).await;
+        let verdicts = PropertyCheck { sandbox: files.sandbox, hook, limits, parents }.run(&samples).await;
         drop(step);
         for verdict in verdicts {
             if verdict.holds.is_none() && samples.is_empty() {
                 continue;
             }
-            let holds = verdict.holds.map(|it| it.map_err(|Broken { why, input }| (vec![why], Some(input))));
-            results.add(verdict.law, holds)?;
+            let holds =
+                verdict.holds.map(|it| it.map_err(|Violation { why, input }| (vec![why], Some(input))));
+            results.add(verdict.property, holds)?;
         }
         results.end()
     }
@@ -175,16 +176,16 @@ impl Check {
         let step = progress.step("calling the hooks");
         let rounds = simulation.run(self.cycles.into()).await;
         drop(step);
-        let law = "what it answers is carried out, and then nothing is left to change";
-        results.faults(law, unsettled(&rounds).into_iter().collect())?;
-        let law = "the API server keeps what is answered, as far as its schemas tell";
-        results.faults(law, faults(&rounds))?;
+        let property = "what it answers is carried out, and then nothing is left to change";
+        results.faults(property, unsettled(&rounds).into_iter().collect())?;
+        let property = "the API server keeps what is answered, as far as its schemas tell";
+        results.faults(property, faults(&rounds))?;
         if let Some(api) = api {
-            let law = "the API server of the cluster keeps what is answered (dry run)";
+            let property = "the API server of the cluster keeps what is answered (dry run)";
             let step = progress.step("asking the cluster what it would keep (dry run)");
             let faults = not_kept(&api, &rounds).await?;
             drop(step);
-            results.faults(law, faults)?;
+            results.faults(property, faults)?;
         }
         let kinds = KnownKinds::of(&all).map_err(SetupError::kinds)?;
         let parents = hook_kinds(&all, &kinds)?.parents.into_iter();
@@ -193,55 +194,55 @@ impl Check {
     }
 }
 
-/// Why a law does not hold, and a request that shows it.
+/// Why a property does not hold, and a request that shows it.
 type Why = (Vec<String>, Option<Value>);
 
-/// What came of the laws, printed one by one, or as JSON at the end.
+/// What came of the properties, printed one by one, or as JSON at the end.
 struct Results<W> {
     out: W,
     output: Output,
     all: Vec<Value>,
-    broken: usize,
+    violated: usize,
 }
 
 impl<W: Write> Results<W> {
-    /// `None`: no request could be made for the law.
-    fn add(&mut self, law: &str, holds: Option<Result<(), Why>>) -> io::Result<()> {
-        self.broken += usize::from(matches!(holds, Some(Err(_))));
+    /// `None`: no request could be made for the property.
+    fn add(&mut self, property: &str, holds: Option<Result<(), Why>>) -> io::Result<()> {
+        self.violated += usize::from(matches!(holds, Some(Err(_))));
         if self.output == Output::Json {
             self.all.push(match holds {
-                Some(Ok(())) => json!({ "law": law, "result": "holds" }),
+                Some(Ok(())) => json!({ "property": property, "result": "holds" }),
                 Some(Err((why, request))) => {
-                    json!({ "law": law, "result": "broken", "why": why, "request": request })
+                    json!({ "property": property, "result": "violated", "why": why, "request": request })
                 }
-                None => json!({ "law": law, "result": "skipped" }),
+                None => json!({ "property": property, "result": "skipped" }),
             });
             return Ok(());
         }
         match holds {
-            Some(Ok(())) => writeln!(self.out, "ok   {law}"),
+            Some(Ok(())) => writeln!(self.out, "ok   {property}"),
             Some(Err((why, request))) => {
-                writeln!(self.out, "FAIL {law}")?;
+                writeln!(self.out, "FAIL {property}")?;
                 why.iter().try_for_each(|why| writeln!(self.out, "  {}", escape(why)))?;
                 let Some(request) = request else { return Ok(()) };
                 writeln!(self.out, "  this request shows it:")?;
                 yaml::print(&request).lines().try_for_each(|line| writeln!(self.out, "    {line}"))
             }
-            None => writeln!(self.out, "skip {law}: no request could be made for it"),
+            None => writeln!(self.out, "skip {property}: no request could be made for it"),
         }
     }
 
-    /// The law holds where nothing speaks against it.
-    fn faults(&mut self, law: &str, faults: BTreeSet<String>) -> io::Result<()> {
+    /// The property holds where nothing speaks against it.
+    fn faults(&mut self, property: &str, faults: BTreeSet<String>) -> io::Result<()> {
         let holds = if faults.is_empty() { Ok(()) } else { Err((faults.into_iter().collect(), None)) };
-        self.add(law, Some(holds))
+        self.add(property, Some(holds))
     }
 
     fn end(mut self) -> Result<(), CheckError> {
         if self.output == Output::Json {
-            writeln!(self.out, "{:#}", json!({ "broken": self.broken, "laws": self.all }))?;
+            writeln!(self.out, "{:#}", json!({ "violated": self.violated, "properties": self.all }))?;
         }
-        if self.broken > 0 { Err(CheckError::Broken { broken: self.broken }) } else { Ok(()) }
+        if self.violated > 0 { Err(CheckError::Violated { violated: self.violated }) } else { Ok(()) }
     }
 }
 

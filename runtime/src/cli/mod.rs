@@ -45,7 +45,7 @@ use values::{address, apply_strategy, bytes, duration, pause, read_timeout, sele
 /// What the exit code says, below each help of the whole program.
 const EXIT_CODES: &str = "Exit codes:
   0  done
-  1  what was asked for failed: the hook, a case, a law, the cluster
+  1  what was asked for failed: the hook, a case, a property, the cluster
   2  flags or files are at fault; nothing was done";
 
 /// Kubernetes controllers as small functions: WebAssembly hooks out of ConfigMaps.
@@ -69,7 +69,7 @@ pub enum Command {
     Render(Box<render::Render>),
     /// Run the cases of a folder without a cluster: requests with their answers, parents with what is written for them.
     Test(Box<test::Test>),
-    /// Try laws that hold for every good hook on a module, without a cluster; each that does not hold with a request that shows it.
+    /// Check a module for the properties of a good hook, without a cluster; each violation is shown with a request.
     Check(Box<check::Check>),
     /// Run one hook out of a file against a cluster, and again with each new build of it.
     Dev(Box<dev::Dev>),

@@ -1,4 +1,4 @@
-//! `metahook check`: each law with a module that breaks it, and the smaller request that shows it.
+//! `metahook check`: each property with a module that breaks it, and the smaller request that shows it.
 
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn reads(one: &str, other: &str, body: &str) -> String {
 const ONE: &str = r#"{"children":[],"status":{"x":1}}"#;
 const OTHER: &str = r#"{"children":[],"status":{"x":2}}"#;
 
-/// A request of every part that a law needs: a child, a status, texts.
+/// A request of every part that a property needs: a child, a status, texts.
 fn request() -> Value {
     let child = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "c", "uid": "u"}});
     json!({
@@ -54,12 +54,12 @@ fn check(body: &str) -> Ended {
     folder.metahook(&["check", "hook.wasm", "--request=r.json"])
 }
 
-/// This law and no other one is broken; gives back what is printed.
+/// This property and no other one is violated; gives back what is printed.
 #[track_caller]
-fn breaks(law: &str, body: &str) -> String {
+fn breaks(property: &str, body: &str) -> String {
     let ended = check(body);
     let failed: Vec<_> = ended.out.lines().filter_map(|line| line.strip_prefix("FAIL ")).collect();
-    assert_eq!((ended.code, failed), (1, vec![law]), "{}", ended.say);
+    assert_eq!((ended.code, failed), (1, vec![property]), "{}", ended.say);
     ended.out
 }
 
@@ -154,7 +154,7 @@ fn a_hook_that_does_not_know_a_value_of_the_definition_is_found() {
         "-f",
         "parent.yaml",
     ]);
-    ended.is(1, "laws that do not hold: 1");
+    ended.is(1, "properties that do not hold: 1");
     assert!(ended.out.contains("FAIL each spec that the definition allows"), "{}", ended.out);
     // The request stays one that the definition allows.
     assert!(
@@ -185,7 +185,7 @@ fn an_answer_with_an_unknown_field_is_not_taken() {
     let answer = r#"{"children":[],"statuss":{}}"#;
     let folder = Folder::new().answers("hook.wasm", answer).with("r.json", request().to_string());
     let ended = folder.metahook(&["check", "hook.wasm", "--request=r.json"]);
-    ended.is(1, "laws that do not hold: 1");
+    ended.is(1, "properties that do not hold: 1");
     let says = "FAIL the server takes each answer\n  the sync hook: The sync hook's answer has the unknown field statuss";
     assert!(ended.out.contains(says), "{}", ended.out);
 }
@@ -194,7 +194,7 @@ fn an_answer_with_an_unknown_field_is_not_taken() {
 fn an_answer_that_is_none_is_the_first_laws_concern() {
     let folder = Folder::new().answers("hook.wasm", "{}").with("r.json", request().to_string());
     let ended = folder.metahook(&["check", "hook.wasm", "--request=r.json"]);
-    ended.is(1, "laws that do not hold: 1");
+    ended.is(1, "properties that do not hold: 1");
     assert!(
         ended.out.contains(
             "FAIL the server takes each answer\n  the sync hook: the hook's answer has no field children"
@@ -223,10 +223,10 @@ fn a_controller_is_tried_until_nothing_changes() {
         "{}",
         ended.out
     );
-    good.metahook(&[&arguments[..], &["--cycles=1"]].concat()).is(1, "laws that do not hold: 1");
+    good.metahook(&[&arguments[..], &["--cycles=1"]].concat()).is(1, "properties that do not hold: 1");
     let undeclared = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
     let ended = folder(json!({"children": [undeclared]})).metahook(&arguments);
-    ended.is(1, "laws that do not hold: 1");
+    ended.is(1, "properties that do not hold: 1");
     assert!(
         ended.out.contains("children[0] is a v1 Pod, which the controller's spec does not declare"),
         "{}",
@@ -254,7 +254,7 @@ fn what_the_api_server_would_drop_or_refuse_is_found() {
     odd["dataa"] = json!({});
     odd["immutable"] = json!("yes");
     let ended = folder(json!({"children": [odd], "status": {"mapps": 1}})).metahook(&arguments);
-    ended.is(1, "laws that do not hold: 1");
+    ended.is(1, "properties that do not hold: 1");
     for says in [
         "ConfigMap ns/a: dataa is not in the schema (is data meant?)",
         "ConfigMap ns/a: immutable is a string, and the schema wants a boolean",
@@ -304,13 +304,14 @@ fn a_program_reads_each_law_as_json() {
     let folder =
         Folder::new().answers("hook.wasm", r#"{"childs": []}"#).with("r.json", request().to_string());
     let ended = folder.metahook(&["check", "hook.wasm", "--request=r.json", "--output=json"]);
-    ended.is(1, "laws that do not hold: ");
+    ended.is(1, "properties that do not hold: ");
     let said: Value = serde_json::from_str(&ended.out).unwrap();
-    let laws = said["laws"].as_array().unwrap();
-    let of = |result: &str| laws.iter().filter(|law| law["result"] == result).collect::<Vec<_>>();
-    let broken = of("broken");
-    assert_eq!(laws[0], json!({"law": "the server takes the module", "result": "holds"}));
-    assert!(!broken.is_empty() && said["broken"] == broken.len(), "{said:#}");
-    assert!(broken[0]["why"][0].as_str().unwrap().contains("no field children"), "{said:#}");
-    assert!(broken[0]["request"].is_object(), "{said:#}");
+    let properties = said["properties"].as_array().unwrap();
+    let of =
+        |result: &str| properties.iter().filter(|property| property["result"] == result).collect::<Vec<_>>();
+    let violated = of("violated");
+    assert_eq!(properties[0], json!({"property": "the server takes the module", "result": "holds"}));
+    assert!(!violated.is_empty() && said["violated"] == violated.len(), "{said:#}");
+    assert!(violated[0]["why"][0].as_str().unwrap().contains("no field children"), "{said:#}");
+    assert!(violated[0]["request"].is_object(), "{said:#}");
 }

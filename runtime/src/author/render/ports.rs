@@ -81,7 +81,7 @@ fn refused(verb: &'static str, id: &ObjectId, why: Refusal) -> WriteError {
         Refusal::Object { .. } | Refusal::Unmakable { .. } => WriteErrorCause::Other,
     };
     let source = Box::new(RefusedWrite { verb, id: id.clone(), why });
-    WriteError { id: id.clone(), cause, retry: Retry::Loud, source }
+    WriteError { id: id.clone(), cause, retry: Retry::WithEvent, source }
 }
 
 impl Observe for Ports<'_> {
@@ -162,7 +162,7 @@ impl Ports<'_> {
         let called = self.hooks.call(self.controller, hook, request).await;
         let answer = called.answer.clone();
         self.shared().round.calls.push(called);
-        answer.map_err(|error| PortError::new("Hook", Retry::Loud, error))
+        answer.map_err(|error| PortError::new("Hook", Retry::WithEvent, error))
     }
 }
 
@@ -227,7 +227,7 @@ impl CarryOut for Ports<'_> {
     }
 
     async fn resolve_kind(&self, kind: &Gvk) -> Result<Arc<Resource>, PortError> {
-        let unknown = |error: KindError| PortError::new("Child", Retry::Loud, error);
+        let unknown = |error: KindError| PortError::new("Child", Retry::WithEvent, error);
         self.kinds.resolve_kind(kind).map(Arc::clone).map_err(unknown)
     }
 }

@@ -36,7 +36,7 @@ enum RelatedError {
 
 impl From<RelatedError> for PortError {
     fn from(error: RelatedError) -> Self {
-        Self::new("Related", Retry::Loud, error)
+        Self::new("Related", Retry::WithEvent, error)
     }
 }
 

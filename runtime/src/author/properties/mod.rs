@@ -1,4 +1,4 @@
-//! Laws of hooks: what holds for a good one whatever it is asked; each with the input that breaks it, made smaller.
+//! Properties of hooks: what holds for a good one whatever it is asked; each with the input that breaks it, made smaller.
 
 mod requests;
 mod shrink;
@@ -26,7 +26,7 @@ use requests::{
 };
 use shrink::shrink;
 
-/// Requests that each law is tried with.
+/// Requests that each property is tried with.
 const MAX_SAMPLES: usize = 20;
 
 /// The clock of a second call differs by this.
@@ -46,7 +46,7 @@ pub(crate) struct Sample {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Law {
+pub(crate) enum Property {
     Accepted,
     SameAnswer,
     KeyOrder,
@@ -57,35 +57,35 @@ pub(crate) enum Law {
     ManyChildren,
 }
 
-const ALL: [Law; 8] = [
-    Law::Accepted,
-    Law::SameAnswer,
-    Law::KeyOrder,
-    Law::UnknownFields,
-    Law::NoStatus,
-    Law::AnySpec,
-    Law::Unicode,
-    Law::ManyChildren,
+const ALL: [Property; 8] = [
+    Property::Accepted,
+    Property::SameAnswer,
+    Property::KeyOrder,
+    Property::UnknownFields,
+    Property::NoStatus,
+    Property::AnySpec,
+    Property::Unicode,
+    Property::ManyChildren,
 ];
 
-/// What came of one law.
+/// What came of one property.
 #[derive(Debug)]
 pub(crate) struct Verdict {
-    pub(crate) law: &'static str,
+    pub(crate) property: &'static str,
     /// `None`: no request could be made for it.
-    pub(crate) holds: Option<Result<(), Broken>>,
+    pub(crate) holds: Option<Result<(), Violation>>,
 }
 
-/// A law that does not hold.
+/// A property that does not hold.
 #[derive(Debug)]
-pub(crate) struct Broken {
+pub(crate) struct Violation {
     pub(crate) why: String,
     /// The request, without the values of Secrets.
     pub(crate) input: Value,
 }
 
 /// A module under trial.
-pub(crate) struct Trial {
+pub(crate) struct PropertyCheck {
     pub(crate) sandbox: Arc<Sandbox>,
     /// `None`: there is no module.
     pub(crate) hook: Option<LoadedHook>,
@@ -94,7 +94,7 @@ pub(crate) struct Trial {
     pub(crate) parents: Vec<(Gvk, Value)>,
 }
 
-impl Law {
+impl Property {
     fn name(self) -> &'static str {
         match self {
             Self::Accepted => "the server takes each answer",
@@ -108,7 +108,7 @@ impl Law {
         }
     }
 
-    /// The requests that the law is about; where this one gives none there is none.
+    /// The requests that the property is about; where this one gives none there is none.
     fn requests(self, sample: &Value, parents: &[(Gvk, Value)]) -> Vec<Value> {
         let one = match self {
             Self::Accepted | Self::SameAnswer | Self::KeyOrder => Some(sample.clone()),
@@ -122,7 +122,7 @@ impl Law {
     }
 }
 
-/// Why a law does not hold for a request.
+/// Why a property does not hold for a request.
 #[derive(Debug, PartialEq)]
 struct Fault {
     /// Faults of one kind are the same fault, whatever their words.
@@ -138,70 +138,78 @@ struct Answered {
     usage: Usage,
 }
 
-impl Trial {
-    /// Tries all laws with these requests.
+impl PropertyCheck {
+    /// Tries all properties with these requests.
     pub(crate) async fn run(&self, samples: &[Sample]) -> Vec<Verdict> {
         let mut all = Vec::new();
-        for law in ALL {
+        for property in ALL {
             let mut holds = None;
-            'law: for sample in samples.iter().take(MAX_SAMPLES) {
-                for request in law.requests(&sample.request, &self.parents) {
-                    // What is wrong with the request itself is the first law's concern.
-                    if law != Law::Accepted
-                        && self.breaks(Law::Accepted, sample.hook, &sample.request).await.is_some()
+            'property: for sample in samples.iter().take(MAX_SAMPLES) {
+                for request in property.requests(&sample.request, &self.parents) {
+                    // What is wrong with the request itself is the first property's concern.
+                    if property != Property::Accepted
+                        && self.breaks(Property::Accepted, sample.hook, &sample.request).await.is_some()
                     {
                         continue;
                     }
-                    let Some(fault) = self.breaks(law, sample.hook, &request).await else {
+                    let Some(fault) = self.breaks(property, sample.hook, &request).await else {
                         holds = Some(Ok(()));
                         continue;
                     };
-                    holds = Some(Err(self.smaller(law, sample.hook, request, fault).await));
-                    break 'law;
+                    holds = Some(Err(self.smaller(property, sample.hook, request, fault).await));
+                    break 'property;
                 }
             }
-            all.push(Verdict { law: law.name(), holds });
+            all.push(Verdict { property: property.name(), holds });
         }
         all
     }
 
     /// The fault, with a smaller request that shows it.
-    async fn smaller(&self, law: Law, hook: HookName, request: Value, fault: Fault) -> Broken {
+    async fn smaller(&self, property: Property, hook: HookName, request: Value, fault: Fault) -> Violation {
         let again = async |request: &Value| {
-            if law == Law::AnySpec && !is_allowed(request, &self.parents) {
+            if property == Property::AnySpec && !is_allowed(request, &self.parents) {
                 return false;
             }
-            self.breaks(law, hook, request).await.is_some_and(|found| found.kind == fault.kind)
+            self.breaks(property, hook, request).await.is_some_and(|found| found.kind == fault.kind)
         };
         let mut input = shrink(request, &KEPT, again).await;
         // The smaller one may show it in other words.
-        let fault = self.breaks(law, hook, &input).await.unwrap_or(fault);
+        let fault = self.breaks(property, hook, &input).await.unwrap_or(fault);
         hide(&mut input);
-        Broken { why: fault.why, input }
+        Violation { why: fault.why, input }
     }
 
-    /// Why a law does not hold for a request.
-    async fn breaks(&self, law: Law, hook: HookName, request: &Value) -> Option<Fault> {
+    /// Why a property does not hold for a request.
+    async fn breaks(&self, property: Property, hook: HookName, request: &Value) -> Option<Fault> {
         let now = SystemTime::now();
         let first = self.call(hook, request.to_string(), now).await;
-        let second = match law {
-            Law::SameAnswer => self.call(hook, request.to_string(), now + LATER).await,
-            Law::KeyOrder => self.call(hook, reversed(request), now).await,
-            Law::Unicode | Law::AnySpec if first.declined => return None,
-            Law::ManyChildren => return first.answer.err().or_else(|| self.over_budget(first.usage)),
-            Law::Accepted | Law::UnknownFields | Law::NoStatus | Law::AnySpec | Law::Unicode => {
+        let second = match property {
+            Property::SameAnswer => self.call(hook, request.to_string(), now + LATER).await,
+            Property::KeyOrder => self.call(hook, reversed(request), now).await,
+            Property::Unicode | Property::AnySpec if first.declined => return None,
+            Property::ManyChildren => return first.answer.err().or_else(|| self.over_budget(first.usage)),
+            Property::Accepted
+            | Property::UnknownFields
+            | Property::NoStatus
+            | Property::AnySpec
+            | Property::Unicode => {
                 return first.answer.err();
             }
         };
         match (first.answer, second.answer) {
             (Ok(one), Ok(other)) if same(&one, &other) => None,
             // It may note the time of a change in the status, where it is what it goes by from then on.
-            (Ok(one), Ok(_)) if law == Law::SameAnswer && self.rests(hook, request, &one, now).await => None,
+            (Ok(one), Ok(_))
+                if property == Property::SameAnswer && self.rests(hook, request, &one, now).await =>
+            {
+                None
+            }
             (Ok(one), Ok(other)) => {
                 let why = format!("the answers differ: {}", shown_differences(&other, &one, true));
                 Some(Fault { kind: "Differs", why })
             }
-            // That it fails is another law's concern.
+            // That it fails is another property's concern.
             (Err(_), Err(_)) => None,
             (Err(fault), Ok(_)) | (Ok(_), Err(fault)) => {
                 Some(Fault { why: format!("one of the two calls fails: {}", fault.why), ..fault })
