@@ -35,7 +35,10 @@ async fn server() -> ExitCode {
         }
         Command::Apply(apply) => apply.run(out).await.map_err(|error| (error.exit_code(), error.into())),
         Command::Delete(delete) => delete.run(out).await.map_err(|error| (error.exit_code(), error.into())),
-        Command::Dev(dev) => dev.run(out).await.map_err(|error| (error.exit_code(), error.into())),
+        Command::Dev(dev) => {
+            // Its server makes it by far the largest.
+            Box::pin(dev.run(out)).await.map_err(|error| (error.exit_code(), error.into()))
+        }
         Command::Render(render) => {
             let colours = has_colours(&out);
             render.run(out, say, colours).await.map_err(|error| (error.exit_code(), error.into()))

@@ -17,13 +17,13 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::api_client::{ApiClient, ConnectError};
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
+use crate::cluster::installation_key::{InstallationKey, installation_key};
 use crate::cluster::leases::{ElectionTask, LeaseLost};
-use crate::cluster::named_objects::{InstallationKey, installation_key};
 use crate::cluster::presence::OtherServers;
 use crate::cluster::write_gate::{Candidate, WriteGate};
+use crate::controller::heavy_work::HeavyWorkLimiter;
 use crate::controller::host::Host;
 use crate::controller::observer::Observer;
-use crate::controller::turns::Turns;
 use crate::controller::{Cluster, Context, Controllers, HookRuntime, Options};
 use crate::hook::wasm::compile::{ModuleSettings, SealKey};
 use crate::hook::wasm::run::{EngineError, RuntimeSettings};
@@ -152,7 +152,7 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
     let discovery = Arc::new(Discovery::new(api.clone()));
     let interval = settings.options.discovery_interval;
     let freshness = tokio::spawn(Arc::clone(&discovery).keep_fresh(interval, background.clone()));
-    let stores = Arc::new(Stores::new(api.clone()));
+    let (stores, heavy_work) = (Arc::new(Stores::new(api.clone())), HeavyWorkLimiter::default());
     let context = Context {
         controllers: Arc::new(Controllers::open(&stores)),
         decorators: Arc::default(),
@@ -162,7 +162,7 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
         observer,
         hooks: hook_runtime(&api, &settings, modules, (Seeds::new(key), module)),
         options: settings.options,
-        cluster: Cluster { api, stores, discovery, recorder, others, turns: Turns::default() },
+        cluster: Cluster { api, stores, discovery, recorder, others, heavy_work },
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");
     tokio::select! {

@@ -317,7 +317,7 @@ impl Unreachable {
             | Self::TooLarge(_)
             | Self::Text(_)
             | Self::Timeout
-            | Self::NotLeading(_) => Retry::Loud,
+            | Self::NotLeading(_) => Retry::WithEvent,
         }
     }
 }

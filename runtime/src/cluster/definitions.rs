@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use http::{Method, StatusCode};
 use metahook_core::api::definition::{Deleting, is_established, replacement};
-use metahook_core::object::id::{Gvk, Key, Resource};
+use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use serde_json::Value;
 
-use crate::cluster::api_client::{Answer, ApiClient, Unreachable};
-use crate::cluster::paths::{list_path, object_path};
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::objects::RequestError;
 
 /// Another client may write between our read and our write, but hardly so many times in a row.
 const MAX_ATTEMPTS: usize = 5;
@@ -18,6 +17,8 @@ const ESTABLISHED_TIMEOUT: Duration = Duration::from_mins(1);
 
 const ESTABLISHED_INTERVAL: Duration = Duration::from_millis(200);
 
+const MANAGER: &str = "metahook";
+
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Applied {
@@ -26,30 +27,23 @@ pub(crate) enum Applied {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("CustomResourceDefinition {name}")]
-pub struct DefinitionError {
-    name: String,
-    #[source]
-    why: Why,
+pub enum DefinitionError {
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error("CustomResourceDefinition {name}")]
+    Deleting { name: String, source: Deleting },
+    #[error(
+        "CustomResourceDefinition {name}: another client changed it at each of {MAX_ATTEMPTS} attempts: try again"
+    )]
+    Conflict { name: String },
+    #[error(
+        "CustomResourceDefinition {name}: it is not served after {} s: {why}",
+        ESTABLISHED_TIMEOUT.as_secs()
+    )]
+    NotEstablished { name: String, why: String },
 }
 
-#[derive(Debug, thiserror::Error)]
-enum Why {
-    #[error("{0}")]
-    Refused(String),
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
-    #[error("the answer cannot be read")]
-    Answer(#[from] serde_json::Error),
-    #[error(transparent)]
-    Deleting(#[from] Deleting),
-    #[error("another client changed it at each of {MAX_ATTEMPTS} attempts: try again")]
-    Conflict,
-    #[error("it is not served after {} s: {why}", ESTABLISHED_TIMEOUT.as_secs())]
-    NotEstablished { why: String },
-}
-
-fn definitions() -> Resource {
+pub(super) fn definitions() -> Resource {
     Resource {
         gvk: Gvk::new("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
         plural: "customresourcedefinitions".into(),
@@ -58,69 +52,61 @@ fn definitions() -> Resource {
     }
 }
 
+fn definition(name: &str) -> ObjectId {
+    ObjectId { resource: definitions().into(), key: Key::new("", name) }
+}
+
 /// Makes the stored definition ours, whoever wrote it, and waits until it is served.
 pub(crate) async fn apply_definition(
     api: &ApiClient,
     name: &str,
     ours: &Value,
 ) -> Result<Applied, DefinitionError> {
-    let applied = async {
-        let applied = write(api, name, ours).await?;
-        established(api, name).await.map(|()| applied)
-    };
-    applied.await.map_err(|why| DefinitionError { name: name.to_owned(), why })
+    let applied = write(api, &definition(name), ours).await?;
+    wait_until_established(api, name).await.map(|()| applied)
+}
+
+async fn write(api: &ApiClient, id: &ObjectId, ours: &Value) -> Result<Applied, DefinitionError> {
+    let name = || id.key.name.to_string();
+    for _ in 0..MAX_ATTEMPTS {
+        let written = match api.read_as(id).await? {
+            // `None`: another client was faster.
+            None => api.create::<Value>(id, ours, MANAGER).await.map(|made| made.map(|_| Applied::Created)),
+            Some(stored) => {
+                let body = replacement(stored, ours)
+                    .map_err(|source| DefinitionError::Deleting { name: name(), source })?;
+                api.replace::<Value>(id, &body, MANAGER).await.map(|_| Some(Applied::Replaced))
+            }
+        };
+        match written {
+            Ok(Some(applied)) => return Ok(applied),
+            Ok(None) => {}
+            // Changed or deleted since it was read.
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(DefinitionError::Conflict { name: name() })
 }
 
 /// Waits until a definition that is written is served.
 pub(crate) async fn wait_until_established(api: &ApiClient, name: &str) -> Result<(), DefinitionError> {
-    established(api, name).await.map_err(|why| DefinitionError { name: name.to_owned(), why })
-}
-
-async fn write(api: &ApiClient, name: &str, ours: &Value) -> Result<Applied, Why> {
-    let path = object_path(&definitions(), &Key::new("", name));
-    for _ in 0..MAX_ATTEMPTS {
-        let found = api.get(&path).await?;
-        let (answer, applied) = if found.status == StatusCode::NOT_FOUND {
-            let path = list_path(&definitions(), "");
-            (api.send(Method::POST, &path, ours).await?, Applied::Created)
-        } else {
-            let body = replacement(object(&found)?, ours)?;
-            (api.send(Method::PUT, &path, &body).await?, Applied::Replaced)
-        };
-        match answer.status {
-            // Created, changed or deleted by another client since we read it.
-            StatusCode::CONFLICT => {}
-            StatusCode::NOT_FOUND if applied == Applied::Replaced => {}
-            _ => return object(&answer).map(|_written| applied),
-        }
-    }
-    Err(Why::Conflict)
-}
-
-async fn established(api: &ApiClient, name: &str) -> Result<(), Why> {
-    let path = object_path(&definitions(), &Key::new("", name));
-    let start = tokio::time::Instant::now();
+    let (id, start) = (definition(name), tokio::time::Instant::now());
     loop {
-        let Err(why) = is_established(&object(&api.get(&path).await?)?) else { return Ok(()) };
+        let stored = api.read_as(&id).await?.unwrap_or_default();
+        let Err(why) = is_established(&stored) else { return Ok(()) };
         if start.elapsed() >= ESTABLISHED_TIMEOUT {
-            return Err(Why::NotEstablished { why });
+            return Err(DefinitionError::NotEstablished { name: name.to_owned(), why });
         }
         tokio::time::sleep(ESTABLISHED_INTERVAL).await;
     }
-}
-
-fn object(answer: &Answer) -> Result<Value, Why> {
-    if !answer.status.is_success() {
-        return Err(Why::Refused(answer.message()));
-    }
-    Ok(serde_json::from_str(&answer.body)?)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use http::Response;
+    use http::{Method, Response};
     use serde_json::json;
 
     use super::*;
@@ -186,7 +172,7 @@ mod tests {
         let api = fake::answering(move |_| answer(403, &refusal));
         let error = error_chain(&apply_definition(&api, NAME, &ours()).await.unwrap_err());
         assert!(
-            error.starts_with("CustomResourceDefinition c.example.com: User \"a\" cannot get"),
+            error.starts_with("read CustomResourceDefinition c.example.com: User \"a\" cannot get"),
             "{error}"
         );
     }

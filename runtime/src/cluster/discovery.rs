@@ -79,7 +79,7 @@ impl DiscoveryError {
         match self {
             Self::Unreachable(error) => error.retry(),
             Self::NotServed(_) | Self::NoKind(_) | Self::Unavailable { .. } | Self::Refused { .. } => {
-                Retry::Loud
+                Retry::WithEvent
             }
         }
     }

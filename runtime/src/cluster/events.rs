@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::{ApiClient, MERGE_PATCH};
-use crate::cluster::fair_line::FairLine;
+use crate::cluster::fair_queue::FairQueue;
 use crate::cluster::write_gate::WriteGate;
 use crate::sync::lock;
 use crate::telemetry::{error_chain, timestamp};
@@ -43,8 +43,8 @@ struct Line {
 /// The server's own Events come before those of hooks.
 #[derive(Default)]
 struct Waiting {
-    ours: FairLine<Note>,
-    of_hooks: FairLine<Note>,
+    ours: FairQueue<Note>,
+    of_hooks: FairQueue<Note>,
 }
 
 /// One Event to be.

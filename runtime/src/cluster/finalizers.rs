@@ -9,8 +9,8 @@ use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
 
 use crate::cluster::api_client::{ApiClient, JSON_PATCH};
-use crate::cluster::apply::{ApplyError, FIELD_MANAGER, MAX_TRIES, gone, wrote, wrote_over};
-use crate::cluster::paths::object_path;
+use crate::cluster::apply::{MAX_TRIES, OPTIONS, gone, wrote, wrote_over};
+use crate::cluster::objects::RequestError;
 
 impl ApiClient {
     /// Changes the finalizers of an object as it was seen, by one patch; where another client was faster, of the object as it
@@ -20,9 +20,8 @@ impl ApiClient {
         id: &ObjectId,
         seen: &Object,
         change: FinalizerChange<'_>,
-    ) -> Result<Vec<CacheEvent>, ApplyError> {
-        let path = format!("{}?{FIELD_MANAGER}", object_path(&id.resource, &id.key));
-        let failed = |why| ApplyError::new("patch", id, why);
+    ) -> Result<Vec<CacheEvent>, RequestError> {
+        let failed = |why| RequestError::new("patch", id, why);
         let mut now = Cow::Borrowed(seen);
         let mut tries = 0;
         loop {
@@ -30,7 +29,10 @@ impl ApiClient {
             let Some(steps) = change.patch(&now) else {
                 return Ok(vec![CacheEvent::Wrote(now.into_owned().into())]);
             };
-            let answer = self.patch(JSON_PATCH, &path, &steps).await.map_err(|error| failed(error.into()))?;
+            let answer = self
+                .request_patch(id, JSON_PATCH, &steps, OPTIONS)
+                .await
+                .map_err(|error| failed(error.into()))?;
             let refused = match answer.status {
                 StatusCode::FORBIDDEN => {
                     return self.rewrite(id, &seen.uid, |object| change.apply(object)).await;
@@ -104,7 +106,7 @@ mod tests {
         // Another client was faster: as often as it is so, up to a bound.
         assert_eq!(changed(drop(), &[409], newer()).await, "version 2: PATCH, GET, PATCH");
         assert_eq!(changed(drop(), &[422], newer()).await, "version 2: PATCH, GET, PATCH");
-        assert_eq!(changed(drop(), &[422], json!({})).await, "Loud: PATCH, GET", "nothing has changed");
+        assert_eq!(changed(drop(), &[422], json!({})).await, "WithEvent: PATCH, GET", "nothing has changed");
         assert_eq!(changed(drop(), &[409], json!({"uid": "v"})).await, "gone: PATCH, GET");
         let deleting = json!({"resourceVersion": "2", "deletionTimestamp": "2026-11-22T18:00:00Z"});
         assert_eq!(changed(FinalizerChange::Add("z"), &[422], deleting).await, "version 2: PATCH, GET");

@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
-use http::{Method, StatusCode};
+use http::StatusCode;
 use metahook_core::leader_election::{Lease, Record, Step};
-use metahook_core::object::id::{Gvk, Key, Resource};
+use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 
 use crate::cluster::api_client::{ApiClient, Unreachable};
-use crate::cluster::paths::{list_path, object_path};
+use crate::cluster::objects::WriteOptions;
 
 /// A request for a Lease that takes longer is given up, so that there is time for another one.
 pub(super) const LEASE_REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
+const OPTIONS: WriteOptions<'_> = WriteOptions::by("metahook");
+
 pub(super) struct LeaseClient {
     /// Not held up by the gate of writes, nor by the rate limit.
     api: ApiClient,
-    lease: Key,
-    resource: Resource,
+    id: ObjectId,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -41,23 +42,21 @@ impl LeaseClient {
             namespaced: true,
             has_status: false,
         };
-        Self { api: api.for_leases(), lease, resource }
+        Self { api: api.for_leases(), id: ObjectId { resource: resource.into(), key: lease } }
     }
 
     /// `Ok(None)`: there is no Lease.
     pub(super) async fn exchange(&self, step: &Step) -> Result<Option<Lease>, LeaseError> {
-        let Key { namespace, name } = &self.lease;
+        let (id, Key { namespace, name }) = (&self.id, &self.id.key);
         let body = |record: &Record, version: Option<&str>| record.lease(namespace, name, version);
-        let path = object_path(&self.resource, &self.lease);
         let (verb, answer) = match step {
             Step::Create(record) => {
-                let list = list_path(&self.resource, namespace);
-                ("create", self.api.send(Method::POST, &list, &body(record, None)).await?)
+                ("create", self.api.request_create(id, &body(record, None), OPTIONS).await?)
             }
             Step::Update(record, version) => {
-                ("update", self.api.send(Method::PUT, &path, &body(record, Some(version))).await?)
+                ("update", self.api.request_replace(id, &body(record, Some(version)), OPTIONS).await?)
             }
-            Step::Read | Step::Wait | Step::Lost => ("get", self.api.get(&path).await?),
+            Step::Read | Step::Wait | Step::Lost => ("get", self.api.request_get(id).await?),
         };
         match answer.status {
             StatusCode::NOT_FOUND if *step == Step::Read => Ok(None),

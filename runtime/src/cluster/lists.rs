@@ -1,20 +1,12 @@
 //! Lists of a kind that are read once, page by page.
 
+use metahook_core::object::id::Resource;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::cluster::api_client::{Answer, ApiClient, Unreachable};
-
-/// Why a list could not be read.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ListError {
-    #[error("{}", .0.message())]
-    Refused(Answer),
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
-    #[error("the answer cannot be read")]
-    Answer(#[from] serde_json::Error),
-}
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::objects::{RequestError, RequestErrorKind, body};
+use crate::cluster::paths::list_path;
 
 #[derive(Deserialize)]
 struct Page {
@@ -32,18 +24,25 @@ struct PageMetadata {
 const PAGE: usize = 500;
 
 impl ApiClient {
-    /// The objects of a list, of which at most `max` are needed. `path`: with a query, or without.
-    pub(super) async fn list(&self, path: &str, max: usize) -> Result<Vec<Box<RawValue>>, ListError> {
+    /// The objects of a kind in a namespace, or in all of them where it is empty; at most `max`. `query`: further parameters.
+    pub(super) async fn list(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        query: &str,
+        max: usize,
+    ) -> Result<Vec<Box<RawValue>>, RequestError> {
+        let path = format!("{}?{query}limit={PAGE}", list_path(resource, namespace));
+        let listed = self.pages(&path, max).await;
+        listed.map_err(|kind| RequestError::of_list(resource, namespace, kind))
+    }
+
+    async fn pages(&self, path: &str, max: usize) -> Result<Vec<Box<RawValue>>, RequestErrorKind> {
         let mut all = Vec::new();
         let mut next = String::new();
         loop {
-            let more = if path.contains('?') { '&' } else { '?' };
             let from = if next.is_empty() { String::new() } else { format!("&continue={next}") };
-            let answer = self.get_page(&format!("{path}{more}limit={PAGE}{from}")).await?;
-            if !answer.status.is_success() {
-                return Err(ListError::Refused(answer));
-            }
-            let page: Page = serde_json::from_str(&answer.body)?;
+            let page: Page = body(&self.get_page(&format!("{path}{from}")).await?)?;
             all.extend(page.items.unwrap_or_default());
             next = page.metadata.next;
             if next.is_empty() || all.len() >= max {
@@ -51,5 +50,32 @@ impl ApiClient {
                 return Ok(all);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Response;
+    use metahook_core::object::id::Gvk;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::fake;
+
+    #[tokio::test]
+    async fn lists_are_read_to_their_end() {
+        let api = fake::answering(|request| {
+            let is_next = request.uri().query().is_some_and(|query| query.contains("continue=c"));
+            let (name, next) = if is_next { ("b", "") } else { ("a", "c") };
+            let item =
+                json!({ "metadata": { "name": name, "namespace": "n", "uid": "u", "resourceVersion": "1" } });
+            let list = json!({ "items": [item, {}], "metadata": { "continue": next } });
+            Some(Response::new(list.to_string()))
+        });
+        let gvk = Gvk::new("v1", "ConfigMap");
+        let resource = Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: false };
+        let all = api.list_objects(&resource).await.unwrap();
+        assert_eq!(all.iter().map(|object| &*object.key.name).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(api.list(&resource, "", "", 1).await.unwrap().len(), 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use http::{Method, StatusCode};
+use http::StatusCode;
 use metahook_core::children::claims::{ATTACHED_BY, MADE_BY};
 use metahook_core::children::deletion_brake::ALLOW_DELETIONS;
 use metahook_core::children::last_applied::LAST_APPLIED;
@@ -13,10 +13,8 @@ use metahook_core::object::id::{ObjectId, Uid};
 use serde_json::{Value, json};
 
 use crate::cluster::api_client::{Answer, ApiClient, JSON_PATCH, SERVER_SIDE_APPLY, Unreachable};
-use crate::cluster::apply::{
-    ApplyError, Carried, FIELD_MANAGER, WAY_OUT, Why, found, gone, object, wrote, wrote_over,
-};
-use crate::cluster::paths::{list_path, object_path, segment};
+use crate::cluster::apply::{Carried, OPTIONS, gone, wrote, wrote_over};
+use crate::cluster::objects::{RequestError, RequestErrorKind, WAY_OUT, WriteOptions, found, object};
 
 impl ApiClient {
     /// Applies over the object with this uid, which is inside; in two steps where that is the only way.
@@ -26,13 +24,13 @@ impl ApiClient {
         uid: &Uid,
         body: &Value,
         manager: &str,
-    ) -> Result<Carried, Why> {
-        let answer = self.apply_as(id, body, manager, "force=true").await?;
+    ) -> Result<Carried, RequestErrorKind> {
+        let answer = self.apply_as(id, body, manager, true).await?;
         let Some(first) = without_nulled(answer.status.as_u16(), &answer.body, body) else {
             return wrote_over(id, uid, &answer);
         };
-        wrote_over(id, uid, &self.apply_as(id, &first, manager, "force=true").await?)?;
-        wrote_over(id, uid, &self.apply_as(id, body, manager, "force=true").await?)
+        wrote_over(id, uid, &self.apply_as(id, &first, manager, true).await?)?;
+        wrote_over(id, uid, &self.apply_as(id, body, manager, true).await?)
     }
 
     /// Makes an object by server-side apply. There is no way to ask for "only if there is none": whether there is one is
@@ -43,37 +41,34 @@ impl ApiClient {
         id: &ObjectId,
         body: &Value,
         manager: &str,
-    ) -> Result<Option<Carried>, Why> {
+    ) -> Result<Option<Carried>, RequestErrorKind> {
         if !self.is_gone(id).await? {
             return Ok(None);
         }
-        wrote(id, &self.apply_as(id, body, manager, "force=false").await?).map(Some)
+        wrote(id, &self.apply_as(id, body, manager, false).await?).map(Some)
     }
 
-    /// With `force=false` nothing is applied where another manager owns one of the fields.
+    /// Without `force` nothing is applied where another manager owns one of the fields.
     async fn apply_as(
         &self,
         id: &ObjectId,
         body: &Value,
         manager: &str,
-        how: &str,
+        force: bool,
     ) -> Result<Answer, Unreachable> {
-        let path = object_path(&id.resource, &id.key);
-        let path = format!("{path}?fieldManager={}&fieldValidation=Warn&{how}", segment(manager));
-        self.patch(SERVER_SIDE_APPLY, &path, body).await
+        let options = WriteOptions::by(manager).force(force);
+        self.request_patch(id, SERVER_SIDE_APPLY, body, options).await
     }
 
     /// Tries a write by a dry run.
-    pub(crate) async fn dry_run(&self, write: &Op) -> Result<DryRunResult, ApplyError> {
+    pub(crate) async fn dry_run(&self, write: &Op) -> Result<DryRunResult, RequestError> {
         let id = write.id();
         let answer = match write {
             Op::Apply { body, manager, .. } => {
-                self.apply_as(id, body, manager, "force=true&dryRun=All").await
+                let options = WriteOptions::by(manager).force(true).dry_run();
+                self.request_patch(id, SERVER_SIDE_APPLY, body, options).await
             }
-            Op::Replace { body, .. } => {
-                let path = format!("{}?{FIELD_MANAGER}&dryRun=All", object_path(&id.resource, &id.key));
-                self.send(Method::PUT, &path, body).await
-            }
+            Op::Replace { body, .. } => self.request_replace(id, body, OPTIONS.dry_run()).await,
             Op::Create { .. }
             | Op::HandOver { .. }
             | Op::Probe { .. }
@@ -81,25 +76,24 @@ impl ApiClient {
             | Op::Recreate { .. }
             | Op::Status { .. } => return Ok(DryRunResult::Unable),
         };
-        let tried = answer.map_err(Why::from).and_then(|answer| match answer.status {
+        let tried = answer.map_err(RequestErrorKind::from).and_then(|answer| match answer.status {
             StatusCode::UNPROCESSABLE_ENTITY => Ok(DryRunResult::Refused),
             // A policy is against it, or an account may not update.
             StatusCode::FORBIDDEN => Ok(DryRunResult::Forbidden),
             // A webhook of the cluster does not allow dry runs.
             StatusCode::BAD_REQUEST => Ok(DryRunResult::Unable),
-            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(Why::Conflict(answer.message())),
+            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(RequestErrorKind::Conflict(answer.message())),
             _ => Ok(DryRunResult::Becomes(Box::new(object(id, &answer)?))),
         });
-        tried.map_err(|why| ApplyError::new("probe", id, why))
+        tried.map_err(|why| RequestError::new("probe", id, why))
     }
 
     /// Whether an object that is there could be made anew, by a dry run of making it: that it is there itself is all that
     /// may be wrong. A policy refuses with the same answer as a field that cannot be changed, and what may not be made
     /// must not be deleted either. `version`: the one of the hooks for which a user may let deletions go on without this.
-    pub(crate) async fn try_making(&self, op: &Op, version: Option<&str>) -> Result<(), ApplyError> {
+    pub(crate) async fn try_making(&self, op: &Op, version: Option<&str>) -> Result<(), RequestError> {
         let Op::Recreate { id, body, .. } = op else { return Ok(()) };
-        let path = format!("{}?{FIELD_MANAGER}&dryRun=All", list_path(&id.resource, &id.key.namespace));
-        let made = self.send(Method::POST, &path, body).await.map_err(Why::from);
+        let made = self.request_create(id, body, OPTIONS.dry_run()).await.map_err(RequestErrorKind::from);
         let made = made.and_then(|answer| match answer.status {
             status if status.is_success() => Ok(()),
             status if is_due_to_the_old_object(status.as_u16(), &answer.body) => Ok(()),
@@ -107,16 +101,22 @@ impl ApiClient {
                 let way_out = version.map(|version| {
                     format!("{WAY_OUT}, agree by the controller's annotation {ALLOW_DELETIONS}: {version}")
                 });
-                Err(Why::Unmakable(answer.message() + way_out.as_deref().unwrap_or_default()))
+                Err(RequestErrorKind::NotRecreatable(
+                    answer.message() + way_out.as_deref().unwrap_or_default(),
+                ))
             }
         });
-        made.map_err(|why| ApplyError::new(op.verb(), id, why))
+        made.map_err(|why| RequestError::new(op.verb(), id, why))
     }
 
     /// Makes the fields that dynamic apply wrote those of `manager`, and takes away its record.
-    pub(super) async fn hand_over(&self, id: &ObjectId, uid: &Uid, manager: &str) -> Result<Carried, Why> {
-        let path = object_path(&id.resource, &id.key);
-        let answer = self.get(&path).await?;
+    pub(super) async fn hand_over(
+        &self,
+        id: &ObjectId,
+        uid: &Uid,
+        manager: &str,
+    ) -> Result<Carried, RequestErrorKind> {
+        let answer = self.request_get(id).await?;
         let Some(seen) = found(id, &answer)?.filter(|seen| seen.uid == *uid) else {
             return Ok(gone(id, uid).into());
         };
@@ -132,29 +132,26 @@ impl ApiClient {
         if let Some(fields) = managed_fields::handed_over(fields, manager) {
             steps.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": fields}));
         }
-        let path = format!("{path}?{FIELD_MANAGER}");
-        wrote_over(id, uid, &self.patch(JSON_PATCH, &path, &Value::Array(steps)).await?)
+        wrote_over(id, uid, &self.request_patch(id, JSON_PATCH, &Value::Array(steps), OPTIONS).await?)
     }
 
     /// Why a name is taken: its holder.
-    pub(super) async fn taken(&self, id: &ObjectId, body: &Value) -> Result<Why, Why> {
-        let answer = self.get(&object_path(&id.resource, &id.key)).await?;
+    pub(super) async fn taken(
+        &self,
+        id: &ObjectId,
+        body: &Value,
+    ) -> Result<RequestErrorKind, RequestErrorKind> {
+        let answer = self.request_get(id).await?;
         if !answer.status.is_success() {
-            return Ok(Why::Conflict("it was there a moment ago".to_owned()));
+            return Ok(RequestErrorKind::Conflict("it was there a moment ago".to_owned()));
         }
         let live: Value = serde_json::from_str(&answer.body).unwrap_or_default();
         let theirs = controller(&live);
         let uid = |owner: Option<&Value>| owner.and_then(|owner| owner.get("uid")).cloned();
         if uid(theirs).is_some() && uid(theirs) == uid(controller(body)) && makers(&live) == makers(body) {
-            return Ok(Why::Unobserved);
+            return Ok(RequestErrorKind::Unobserved);
         }
-        Ok(Why::Exists(holder(&live)))
-    }
-
-    /// The object as it is now, managed fields included; `None` where it does not exist.
-    pub(crate) async fn live(&self, id: &ObjectId) -> Option<Value> {
-        let answer = self.get(&object_path(&id.resource, &id.key)).await.ok()?;
-        answer.status.is_success().then(|| serde_json::from_str(&answer.body).ok())?
+        Ok(RequestErrorKind::Exists(holder(&live)))
     }
 }
 

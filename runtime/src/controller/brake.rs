@@ -8,14 +8,14 @@ use metahook_core::children::deletion_brake::DeletionBrake;
 use metahook_core::reconcile::outcome::Retry;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::cluster::apply::ApplyError;
+use crate::cluster::objects::RequestError;
 use crate::sync::lock;
 
 /// Why the status does not have the number of deletions.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum RecordError {
     #[error(transparent)]
-    Write(Arc<ApplyError>),
+    Write(Arc<RequestError>),
     #[error("the controller stops")]
     Stopped,
 }
@@ -24,7 +24,7 @@ impl RecordError {
     pub(crate) fn retry(&self) -> Retry {
         match self {
             Self::Write(error) => error.retry(),
-            Self::Stopped => Retry::Quiet,
+            Self::Stopped => Retry::Silent,
         }
     }
 }

@@ -84,8 +84,8 @@ impl HookError {
 
     pub(crate) fn retry(&self) -> Retry {
         match self {
-            Self::NotLoaded(_) => Retry::Loud,
-            Self::MemoryShort(_) => Retry::Quiet,
+            Self::NotLoaded(_) => Retry::WithEvent,
+            Self::MemoryShort(_) => Retry::Silent,
             Self::Call(_, error) => error.retry(),
         }
     }

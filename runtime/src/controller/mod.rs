@@ -2,9 +2,10 @@
 
 mod brake;
 pub(crate) mod decorator_conflicts;
+pub(crate) mod finalizer_cleanup;
+pub(crate) mod heavy_work;
 mod hooks;
 pub(crate) mod host;
-pub(crate) mod leave;
 pub(crate) mod observer;
 mod read_rights;
 mod reconcile;
@@ -12,7 +13,6 @@ pub(crate) mod related;
 mod runner;
 pub(crate) mod shadows;
 pub(crate) mod troubleshooting;
-pub(crate) mod turns;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,9 +46,9 @@ use crate::store::{Change, Store, Stores, WriteGuard, Writer};
 use crate::telemetry::metrics::{Meter, Metrics};
 use brake::Brake;
 use decorator_conflicts::DecoratorCoordinator;
+use heavy_work::HeavyWorkLimiter;
 use observer::Observer;
 use read_rights::ReadRights;
-use turns::Turns;
 
 /// Parts of the server that all controllers share.
 #[derive(Clone)]
@@ -73,7 +73,7 @@ pub(crate) struct Cluster {
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) recorder: Recorder,
     pub(crate) others: OtherServers,
-    pub(crate) turns: Turns,
+    pub(crate) heavy_work: HeavyWorkLimiter,
 }
 
 /// Loading and calling of hooks.

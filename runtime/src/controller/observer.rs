@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use metahook_core::api::hook::HookName;
 use metahook_core::object::id::ObjectId;
-use metahook_core::reconcile::outcome::Streaks;
+use metahook_core::reconcile::outcome::RetryState;
 use metahook_core::reconcile::trigger::Beginning;
 use metahook_core::shorten;
 use tokio::sync::mpsc;
@@ -71,7 +71,7 @@ pub(crate) struct ObservedCall {
 pub(crate) struct Reconciled {
     pub(crate) parent: ObjectId,
     pub(crate) beginning: Beginning,
-    pub(crate) streaks: Streaks,
+    pub(crate) retry_state: RetryState,
     pub(crate) took: Duration,
     pub(crate) end: End,
 }

@@ -25,7 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-use crate::controller::turns::Turns;
+use crate::controller::heavy_work::HeavyWorkLimiter;
 use crate::controller::{Context, ControllerData};
 use crate::hook::wasm::source::HookSources;
 use crate::hook::wasm::wasi::{Seed, Seeds};
@@ -82,7 +82,7 @@ struct Worker {
     data: Arc<ControllerData>,
     sources: Arc<HookSources>,
     bounds: CustomizeBounds,
-    turns: Turns,
+    heavy_work: HeavyWorkLimiter,
     /// The modules that were asked last.
     modules: BTreeMap<HookName, Fingerprint>,
 }
@@ -163,7 +163,7 @@ impl Shadows {
             data: Arc::clone(&data),
             sources: Arc::clone(&context.hooks.sources),
             bounds: context.options.customize,
-            turns: context.cluster.turns.clone(),
+            heavy_work: context.cluster.heavy_work.clone(),
             modules: BTreeMap::new(),
         };
         let span = tracing::error_span!(target: "hook", "shadow", controller = %data.object.key);
@@ -298,7 +298,7 @@ impl Worker {
                     shadow: (&self.config, &shadow),
                 };
                 let has_room = |more: usize| memory.charge(more).is_ok();
-                Ok(self.turns.work(planning, || compared.places(&has_room)).await?)
+                Ok(self.heavy_work.work(planning, || compared.places(&has_room)).await?)
             }
             Question::Related { request, rules } => {
                 memory.charge(request.len())?;

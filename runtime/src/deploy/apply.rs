@@ -12,9 +12,8 @@ use tokio::time::Instant;
 
 use super::packed::apply_packed;
 use super::{DeployError, Deployment, FIELD_MANAGER, LOOK_INTERVAL, config_map};
+use crate::cluster::config_maps::read_config_map;
 use crate::cluster::definitions::wait_until_established;
-use crate::cluster::manifests;
-use crate::cluster::named_objects::read_config_map;
 use crate::pack::{Packed, optimize, pack, pack_script};
 
 /// By controller and hook, the digest of the module that is to be called.
@@ -93,7 +92,7 @@ impl Deployment {
         say: &mut impl Write,
     ) -> Result<Applied, DeployError> {
         let (id, body) = self.place(object, bundle).await?;
-        let stored = manifests::apply(&self.api, &id, &body, FIELD_MANAGER).await?;
+        let stored = self.api.apply(&id, &body, FIELD_MANAGER).await?;
         writeln!(say, "{id} applied")?;
         Ok((id, stored))
     }
@@ -141,10 +140,10 @@ impl Deployment {
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         let (id, body) = self.place(&namespace, bundle).await?;
         // Who may not read it may write into it all the same.
-        if !matches!(manifests::read(&self.api, &id).await, Ok(None)) {
+        if !matches!(self.api.read_as::<Value>(&id).await, Ok(None)) {
             return Ok(());
         }
-        manifests::apply(&self.api, &id, &body, FIELD_MANAGER).await?;
+        self.api.apply::<Value>(&id, &body, FIELD_MANAGER).await?;
         Ok(writeln!(say, "{id} created")?)
     }
 
@@ -164,7 +163,7 @@ impl Deployment {
             let modules = own.map(|((_, hook), digest)| (hook.clone(), digest.clone())).collect();
             let mut waiting = self.progress.waiting();
             loop {
-                let now = manifests::read(&self.api, id).await?;
+                let now = self.api.read_as(id).await?;
                 let why = match now.map(|now| readiness(&now, &modules)) {
                     Some(Ok(())) => break,
                     Some(Err(why)) => why,

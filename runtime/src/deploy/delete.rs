@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use super::packed::{self, parts};
 use super::{DeployError, Deployment, LOOK_INTERVAL, config_map};
+use crate::cluster::config_maps::{delete_config_map, read_config_map};
 use crate::cluster::discovery::Discovery;
-use crate::cluster::manifests;
-use crate::cluster::named_objects::{delete_config_map, read_config_map};
-use crate::controller::leave::finalized;
+use crate::cluster::objects::Precondition;
+use crate::controller::finalizer_cleanup::finalized;
 
 impl Deployment {
     /// `definitions`: those of the bundle, and with them all objects of their kinds, go too. Remarks go to `say`.
@@ -56,7 +56,7 @@ impl Deployment {
     async fn leave(&self, object: &Value, why: &str, say: &mut impl Write) -> Result<(), DeployError> {
         let (id, _) = self.place(object, &Bundle::default()).await?;
         // Without the right to read it, it may be there.
-        match manifests::read(&self.api, &id).await {
+        match self.api.read_as::<Value>(&id).await {
             Ok(None) => writeln!(say, "{id} is gone already")?,
             Ok(Some(_)) | Err(_) => writeln!(say, "{id} stays as it is: {why}")?,
         }
@@ -114,15 +114,15 @@ impl Deployment {
         why: &str,
         say: &mut impl Write,
     ) -> Result<Option<Value>, DeployError> {
-        let Some(seen) = manifests::read(&self.api, id).await? else {
+        let Some(seen) = self.api.read_as(id).await? else {
             writeln!(say, "{id} is gone already")?;
             return Ok(None);
         };
-        manifests::delete(&self.api, id, &seen).await?;
+        self.api.delete(id, &Precondition::seen(&seen)).await?;
         let (start, mut waiting) = (Instant::now(), self.progress.waiting());
         let uid = seen.pointer("/metadata/uid");
         while !self.timeout.is_zero()
-            && manifests::read(&self.api, id).await?.is_some_and(|now| now.pointer("/metadata/uid") == uid)
+            && self.api.read_as::<Value>(id).await?.is_some_and(|now| now.pointer("/metadata/uid") == uid)
         {
             if start.elapsed() >= self.timeout {
                 let (object, after) = (id.to_string(), self.timeout);
@@ -208,7 +208,7 @@ impl Deployment {
                     .map(|(used, _)| used)
                     .any(|used| (used.namespace, used.name) == (place.namespace.clone(), place.name.clone()))
             };
-            let all = manifests::list(&self.api, &resource).await?;
+            let all = self.api.list_objects(&resource).await?;
             if let Some(user) = all.iter().find(|one| names_it(one)) {
                 return Ok(Some(format!("{} {}", kind.as_str(), user.key.name)));
             }

@@ -17,8 +17,7 @@ use tokio::time::Instant;
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::definitions::DefinitionError;
 use crate::cluster::discovery::{Discovery, DiscoveryError};
-use crate::cluster::manifests::ManifestError;
-use crate::cluster::named_objects::ConfigMapError;
+use crate::cluster::objects::RequestError;
 use crate::pack::{PackError, Place};
 use crate::progress::Progress;
 use packed::ApplyPackedError;
@@ -55,9 +54,7 @@ pub enum DeployError {
     #[error("{}", path.display())]
     Pack { path: std::path::PathBuf, source: PackError },
     #[error(transparent)]
-    Manifest(#[from] ManifestError),
-    #[error(transparent)]
-    ConfigMap(#[from] ConfigMapError),
+    Request(#[from] RequestError),
     #[error(transparent)]
     Applied(#[from] ApplyPackedError),
     #[error(transparent)]

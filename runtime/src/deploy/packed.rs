@@ -7,7 +7,8 @@ use metahook_core::api::packed::{Index, index_key};
 use metahook_core::object::id::Key;
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::named_objects::{ConfigMapError, apply_config_map, delete_config_map, read_config_map};
+use crate::cluster::config_maps::{config_map_id, delete_config_map, read_config_map};
+use crate::cluster::objects::RequestError;
 use crate::pack::{Packed, Place};
 
 /// Owner of the fields that are written.
@@ -18,7 +19,7 @@ pub enum ApplyPackedError {
     #[error("cannot print")]
     Print(#[from] io::Error),
     #[error(transparent)]
-    ConfigMap(#[from] ConfigMapError),
+    Request(#[from] RequestError),
     #[error(
         "ConfigMap {key} has now both keys {one:?} and {other:?}, and no server loads it, because another client wrote {other:?}: remove that one, for example with `kubectl -n {} patch configmap {} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/{field}/{other}\"}}]'`",
         key.namespace,
@@ -39,7 +40,7 @@ pub(crate) async fn apply_packed(
     for part in packed.parts.iter().chain([&packed.main]) {
         let name = part.pointer("/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default();
         let key = Key::new(&place.namespace, name);
-        let now = apply_config_map(api, &key, part, FIELD_MANAGER).await?;
+        let now = api.apply(&config_map_id(&key), part, FIELD_MANAGER).await?;
         writeln!(say, "applied ConfigMap {key}")?;
         if key == main {
             one_module(&now, &main, place, packed.parts.is_empty())?;

@@ -81,13 +81,13 @@ impl Lines {
     }
 
     fn reconciled(&mut self, reconciled: Reconciled) -> Option<String> {
-        let Reconciled { parent, beginning, streaks, took, end } = reconciled;
+        let Reconciled { parent, beginning, retry_state, took, end } = reconciled;
         let Pending { calls, wrote, more } = self.pending.remove(&parent).unwrap_or_default();
         if self.last.len() >= MAX_PARENTS && !self.last.contains_key(&parent) {
             self.last.clear();
         }
         let before = self.last.remove(&parent);
-        let trigger = Trigger::of(before.as_ref().map(|last| &last.beginning), &beginning, streaks);
+        let trigger = Trigger::of(before.as_ref().map(|last| &last.beginning), &beginning, retry_state);
         let details = details(&calls, &end);
         let failure = (end != End::Ok).then(|| Fingerprint::of(details.as_bytes()));
         let is_known = failure.is_some() && before.is_some_and(|before| before.failure == failure);
@@ -155,7 +155,7 @@ mod tests {
     use metahook_core::api::hook::HookName;
     use metahook_core::object::Version;
     use metahook_core::object::id::{Gvk, Key, Resource, Uid};
-    use metahook_core::reconcile::outcome::Streaks;
+    use metahook_core::reconcile::outcome::RetryState;
 
     use super::*;
     use crate::hook::wasm::run::Log;
@@ -180,7 +180,7 @@ mod tests {
                 deleting: false,
                 hooks: None,
             },
-            streaks: Streaks::default(),
+            retry_state: RetryState::default(),
             took: Duration::from_micros(1500),
             end,
         }))

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovery::{Discovery, DiscoveryError};
-use crate::cluster::manifests::{self, ManifestError};
-use crate::controller::leave::{LeaveError, parent_kinds, take_off_finalizers};
+use crate::cluster::objects::{Precondition, RequestError};
+use crate::controller::finalizer_cleanup::{FinalizerCleanupError, parent_kinds, take_off_finalizers};
 
 /// Owner of the fields that the session writes.
 const FIELD_MANAGER: &str = "metahook-dev";
@@ -30,7 +30,7 @@ pub enum SessionError {
     #[error("{0}")]
     Refused(String, #[source] DevError),
     #[error(transparent)]
-    Manifest(#[from] ManifestError),
+    Request(#[from] RequestError),
     #[error("the controller as the API server has it")]
     Object(#[source] ObjectError),
     #[error("asking what the API server serves")]
@@ -79,11 +79,11 @@ impl DevSession {
             found => found.map_err(|error| SessionError::Discovery(error.into()))?,
         };
         let id = ObjectId { resource, key: Key::new("", &session.controller) };
-        let found = manifests::read(api, &id).await?;
+        let found = api.read_as(&id).await?;
         let body = manifest(document, &session, found.as_ref())
             .map_err(|why| SessionError::Refused(id.to_string(), why))?;
         are_served(&discovery, &session, &body).await?;
-        let applied = manifests::apply(api, &id, &body, FIELD_MANAGER).await?;
+        let applied = api.apply(&id, &body, FIELD_MANAGER).await?;
         Ok(Self { api: api.clone(), session, id, applied, is_new: found.is_none() })
     }
 
@@ -97,18 +97,22 @@ impl DevSession {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let now = manifests::read(&self.api, &self.id).await?;
+            let now = self.api.read_as(&self.id).await?;
             let left = match leaving(now.as_ref(), &self.session, spec) {
                 Leaving::Nothing => return Ok(Left::Nothing),
                 Leaving::Delete => {
                     let finalizers = self.take_off_finalizers(now.as_ref()).await?;
                     let seen = now.unwrap_or_default();
-                    manifests::delete(&self.api, &self.id, &seen).await.map(|_| Left::Deleted { finalizers })
+                    self.api
+                        .delete(&self.id, &Precondition::seen(&seen))
+                        .await
+                        .map(|_| Left::Deleted { finalizers })
                 }
                 Leaving::GiveBack { object, keeps_finalizers } => {
                     let finalizers =
                         if keeps_finalizers { 0 } else { self.take_off_finalizers(now.as_ref()).await? };
-                    manifests::replace(&self.api, &self.id, &object, FIELD_MANAGER)
+                    self.api
+                        .replace::<Value>(&self.id, &object, FIELD_MANAGER)
                         .await
                         .map(|_| Left::GivenBack { finalizers })
                 }
@@ -123,7 +127,7 @@ impl DevSession {
     async fn take_off_finalizers(&self, now: Option<&Value>) -> Result<usize, SessionError> {
         let controller = object(now.unwrap_or(&self.applied))?;
         let taken = take_off_finalizers(&self.api, self.session.kind, &controller).await;
-        taken.map_err(|error: LeaveError| SessionError::Finalizers(error.into()))
+        taken.map_err(|error: FinalizerCleanupError| SessionError::Finalizers(error.into()))
     }
 }
 

@@ -81,8 +81,8 @@ impl HookCallError {
 
     pub(crate) fn retry(&self) -> Retry {
         match self {
-            Self::Wasm(_) => Retry::Loud,
-            Self::Webhook(error) => error.busy().map_or(Retry::Loud, Retry::After),
+            Self::Wasm(_) => Retry::WithEvent,
+            Self::Webhook(error) => error.busy().map_or(Retry::WithEvent, Retry::After),
         }
     }
 }

@@ -8,13 +8,13 @@ use super::tests::{is_empty, never_settles, now, queue};
 use super::*;
 
 /// Two keys, each added by the other's writes, over ten minutes: the reconciles in the first second, and those after it.
-async fn two(how: impl Fn(Streaks) -> Outcome) -> (usize, usize) {
+async fn two(how: impl Fn(RetryState) -> Outcome) -> (usize, usize) {
     let (queue, start) = (queue(), Instant::now());
     let (mut at_once, mut later) = (0, 0);
     queue.add(1, Cause::Created);
     queue.add(2, Cause::Created);
     while start.elapsed() < Duration::from_mins(10) {
-        let (key, streaks) = queue.next().await.unwrap();
+        let (key, retry_state) = queue.next().await.unwrap();
         if start.elapsed() < Duration::from_secs(1) {
             at_once += 1;
         } else {
@@ -22,7 +22,7 @@ async fn two(how: impl Fn(Streaks) -> Outcome) -> (usize, usize) {
         }
         // The other one is told before and after.
         queue.add(3 - key, Cause::Related);
-        queue.done(&key, how(streaks));
+        queue.done(&key, how(retry_state));
         queue.add(3 - key, Cause::Related);
         assert!(at_once + later < 1000, "for ever, at once");
     }
@@ -31,7 +31,7 @@ async fn two(how: impl Fn(Streaks) -> Outcome) -> (usize, usize) {
 
 #[tokio::test(start_paused = true)]
 async fn two_keys_that_never_settle_are_throttled() {
-    let pace = |streaks: Streaks| Outcome::of(&Ok(Changed::Something), None, streaks, true);
+    let pace = |retry_state: RetryState| Outcome::of(&Ok(Changed::Something), None, retry_state, true);
     let (at_once, later) = two(pace).await;
     assert!((40..=48).contains(&at_once) && later <= 130, "{at_once} and {later}");
 }
@@ -80,8 +80,8 @@ async fn steps_of_a_rollout_are_not_throttled() {
 async fn writes_in_vain_and_those_before_a_delay_are_charged() {
     let delay = Duration::from_secs(1);
     for (outcome, bound) in [
-        (Outcome::InVain(Some(delay)), 90),
-        (Outcome::Interrupted(delay), 90),
+        (Outcome::NoEffect(Some(delay)), 90),
+        (Outcome::PostponedAfterWrite(delay), 90),
         (Outcome::Settled(Some(delay)), 610),
     ] {
         let (queue, start) = (queue(), Instant::now());
@@ -103,9 +103,9 @@ async fn a_hook_that_writes_the_time_is_rationed_and_one_that_converges_is_not()
     queue.add(1, Cause::Created);
     let mut count = 0;
     while start.elapsed() < Duration::from_mins(3) {
-        let (key, streaks) = queue.next().await.unwrap();
+        let (key, retry_state) = queue.next().await.unwrap();
         count += 1;
-        assert_eq!(matches!(streaks.next, Pace::At(_)), count > 10, "{count}");
+        assert_eq!(matches!(retry_state.next, Pace::At(_)), count > 10, "{count}");
         queue.done(&key, Outcome::FollowUpByClock);
     }
     assert!((27..=30).contains(&count), "{count}");
@@ -144,9 +144,9 @@ async fn a_throttled_key_leaves_the_others_alone_and_idle_keys_cost_nothing() {
     queue.add(2, Cause::Periodic);
     assert_eq!(now(&queue).await, Some(2));
     queue.done(&2, Outcome::Settled(None));
-    let (key, streaks) = queue.next().await.unwrap();
-    assert_eq!((key, streaks.failures, streaks.self_triggered), (1, 0, true));
-    assert_ne!(streaks.next, Pace::AtOnce);
+    let (key, retry_state) = queue.next().await.unwrap();
+    assert_eq!((key, retry_state.failures, retry_state.self_triggered), (1, 0, true));
+    assert_ne!(retry_state.next, Pace::AtOnce);
     queue.done(&1, Outcome::Settled(None));
     for (time, idle) in [(Duration::from_secs(150), false), (SWEEP_INTERVAL * 2, true)] {
         assert!(tokio::time::timeout(time, queue.next()).await.is_err());

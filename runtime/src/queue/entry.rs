@@ -1,4 +1,4 @@
-//! State of one key of the queue: where it waits, its streaks, its budgets.
+//! State of one key of the queue: where it waits, its state of retries, its budgets.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) struct Entry {
     pub(super) due: Option<Instant>,
     /// Time that passes does not let it run until it is due.
     pub(super) held: bool,
-    /// It runs by then, with its streaks reset.
+    /// It runs by then, with its state of retries reset.
     pub(super) reset_at: Option<Instant>,
     pub(super) failures: u32,
     pub(super) self_triggered: bool,
@@ -40,7 +40,7 @@ impl Entry {
                 self.budget.charge(time);
                 self.budget.note_clock(outcome == Outcome::FollowUpByClock);
             }
-            Outcome::InVain(_) | Outcome::Interrupted(_) => self.budget.charge(time),
+            Outcome::NoEffect(_) | Outcome::PostponedAfterWrite(_) => self.budget.charge(time),
             Outcome::NextStep => self.budget.refund(),
             // The others in a row are bounded by their delays.
             Outcome::Failed(_) if self.failures == 0 => self.budget.charge(time),
@@ -51,11 +51,11 @@ impl Entry {
             Outcome::FollowUp | Outcome::FollowUpByClock => {
                 (self.failures, self.self_triggered) = (0, !changed);
             }
-            Outcome::Settled(_) | Outcome::InVain(_) | Outcome::NextStep => {
+            Outcome::Settled(_) | Outcome::NoEffect(_) | Outcome::NextStep => {
                 (self.failures, self.self_triggered) = (0, false);
             }
             Outcome::Failed(_) => self.failures = self.failures.saturating_add(1),
-            Outcome::Postponed(_) | Outcome::Interrupted(_) => {}
+            Outcome::Postponed(_) | Outcome::PostponedAfterWrite(_) => {}
         }
     }
 

@@ -9,7 +9,7 @@ use metahook_core::hash::FastMap;
 use metahook_core::pacing::RateLimiter;
 use metahook_core::pacing::lanes::{Cause, Lane, Lanes, NamespaceOf};
 use metahook_core::pacing::self_triggered::{Pace, SelfTriggerBudget, SelfTriggerLimits};
-use metahook_core::reconcile::outcome::{Outcome, Streaks};
+use metahook_core::reconcile::outcome::{Outcome, RetryState};
 use tokio::time::Instant;
 
 use crate::queue::entry::Entry;
@@ -182,7 +182,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         match outcome {
             Outcome::FollowUp | Outcome::FollowUpByClock => _ = self.push(key.clone(), follow_up, now),
             Outcome::NextStep => _ = self.enqueue(key.clone(), Lane::Of(follow_up), now),
-            Outcome::Settled(delay) | Outcome::InVain(delay) => {
+            Outcome::Settled(delay) | Outcome::NoEffect(delay) => {
                 self.delay(key.clone(), delay.and_then(at));
                 if let Some(cause) = meanwhile {
                     self.push(key.clone(), cause, now);
@@ -194,7 +194,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
                     self.wake(key.clone(), cause, now);
                 }
             }
-            Outcome::Postponed(delay) | Outcome::Interrupted(delay) => {
+            Outcome::Postponed(delay) | Outcome::PostponedAfterWrite(delay) => {
                 let delay = if changed { delay.min(MAX_DELAY_AFTER_CHANGE) } else { delay };
                 self.hold(key.clone(), at(delay), now);
                 if meanwhile == Some(Cause::Related) {
@@ -224,7 +224,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         self.due.insert((at, key));
     }
 
-    /// Lets the key wait until then, whatever it waited for before, unless it is to run with its streaks reset earlier.
+    /// Lets the key wait until then, whatever it waited for before, unless it is to run with its state of retries reset earlier.
     fn hold(&mut self, key: K, at: Option<Instant>, now: Instant) {
         let Some(at) = at else { return };
         let entry = self.entries.or_default(&key);
@@ -256,7 +256,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     }
 
     /// Hands a key out, if one is queued or due by now.
-    pub(super) fn take(&mut self, now: Instant) -> Option<(K, Streaks)> {
+    pub(super) fn take(&mut self, now: Instant) -> Option<(K, RetryState)> {
         self.queue_due(now);
         let time = self.throttle.time(now);
         let mut rate = self.lanes.has_throttled().then(|| lock(&self.throttle.rate));
@@ -281,6 +281,6 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         let mut next = entry.budget;
         next.charge(time);
         let next = self.throttle.pace(next, now);
-        Some((key, Streaks { failures: entry.failures, self_triggered: entry.self_triggered, next }))
+        Some((key, RetryState { failures: entry.failures, self_triggered: entry.self_triggered, next }))
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use metahook_core::pacing::lanes::{Cause, NamespaceOf};
-use metahook_core::reconcile::outcome::{Outcome, Streaks};
+use metahook_core::reconcile::outcome::{Outcome, RetryState};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -57,7 +57,7 @@ impl<K: Ord + Hash + Clone> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// The key runs after this delay, or earlier for another reason. That run resets its streaks, so that the next failure
+    /// The key runs after this delay, or earlier for another reason. That run resets its state of retries, so that the next failure
     /// starts with the shortest delay again. Its budget stays as it is.
     pub(crate) fn add_after(&self, key: K, delay: Duration) {
         lock(&self.keys).add_after(key, delay, Instant::now());
@@ -65,7 +65,7 @@ impl<K: Ord + Hash + Clone> Queue<K> {
     }
 
     /// The next key, or `None` once the queue is closed.
-    pub(crate) async fn next(&self) -> Option<(K, Streaks)> {
+    pub(crate) async fn next(&self) -> Option<(K, RetryState)> {
         loop {
             let notified = self.wake.notified();
             if self.closed.load(Ordering::Acquire) {
@@ -128,20 +128,20 @@ impl Workers {
 pub(crate) fn start_workers<K, W, F>(queue: &Arc<Queue<K>>, workers: &Workers, work: W) -> JoinSet<()>
 where
     K: Ord + Hash + Clone + Send + Sync + Display + 'static,
-    W: Fn(K, Streaks) -> F + Clone + Send + 'static,
+    W: Fn(K, RetryState) -> F + Clone + Send + 'static,
     F: Future<Output = Outcome> + Send,
 {
     let mut tasks = JoinSet::new();
     for _ in 0..workers.count {
         let (queue, work, at_once) = (Arc::clone(queue), work.clone(), Arc::clone(&workers.at_once));
         tasks.spawn(async move {
-            while let Some((key, streaks)) = queue.next().await {
+            while let Some((key, retry_state)) = queue.next().await {
                 // Never closed, so that there is always a permit in the end.
                 let _permit = at_once.acquire().await;
-                let run = AssertUnwindSafe(work(key.clone(), streaks)).catch_unwind();
+                let run = AssertUnwindSafe(work(key.clone(), retry_state)).catch_unwind();
                 let outcome = run.await.unwrap_or_else(|_panic| {
                     tracing::error!(parent = %key, "a reconcile panicked: this is a bug in metahook");
-                    Outcome::after_panic(streaks)
+                    Outcome::after_panic(retry_state)
                 });
                 queue.done(&key, outcome);
                 // A reconcile with nothing to do never waits: other tasks of this thread get their turn here.

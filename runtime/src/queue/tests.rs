@@ -1,4 +1,4 @@
-//! Tests of the queue: order, delays, throttling, streaks.
+//! Tests of the queue: order, delays, throttling, states of retries.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, LazyLock};
@@ -9,7 +9,7 @@ use metahook_core::pacing::self_triggered::{Pace, SelfTriggerLimits};
 
 use super::*;
 
-const BEFORE: Streaks = Streaks { failures: 0, self_triggered: false, next: Pace::AtOnce };
+const BEFORE: RetryState = RetryState { failures: 0, self_triggered: false, next: Pace::AtOnce };
 
 pub(super) fn queue() -> Queue<u32> {
     static NONE: LazyLock<Arc<str>> = LazyLock::new(Arc::default);
@@ -175,20 +175,20 @@ async fn a_resync_of_a_running_key_runs_it_again() {
 #[tokio::test(start_paused = true)]
 async fn streaks_grow_and_end() {
     let queue = queue();
-    let streaks = async |rest| {
-        let (key, streaks) = queue.next().await.unwrap();
+    let retry_state = async |rest| {
+        let (key, retry_state) = queue.next().await.unwrap();
         queue.done(&key, rest);
-        (streaks.failures, streaks.self_triggered)
+        (retry_state.failures, retry_state.self_triggered)
     };
     queue.add(1, Cause::Changed);
-    assert_eq!(streaks(Outcome::Failed(Duration::ZERO)).await, (0, false));
-    assert_eq!(streaks(Outcome::Failed(Duration::ZERO)).await, (1, false));
-    assert_eq!(streaks(Outcome::FollowUp).await, (2, false));
-    assert_eq!(streaks(Outcome::FollowUp).await, (0, true));
-    assert_eq!(streaks(Outcome::NextStep).await, (0, true));
-    assert_eq!(streaks(Outcome::FollowUp).await, (0, false), "a step of many is no streak");
+    assert_eq!(retry_state(Outcome::Failed(Duration::ZERO)).await, (0, false));
+    assert_eq!(retry_state(Outcome::Failed(Duration::ZERO)).await, (1, false));
+    assert_eq!(retry_state(Outcome::FollowUp).await, (2, false));
+    assert_eq!(retry_state(Outcome::FollowUp).await, (0, true));
+    assert_eq!(retry_state(Outcome::NextStep).await, (0, true));
+    assert_eq!(retry_state(Outcome::FollowUp).await, (0, false), "a step of many is no streak");
     queue.add(1, Cause::Changed);
-    assert_eq!(streaks(Outcome::Settled(None)).await, (0, false), "another client changed something");
+    assert_eq!(retry_state(Outcome::Settled(None)).await, (0, false), "another client changed something");
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,11 +197,11 @@ async fn a_postponed_key_waits_and_its_failures_stay() {
     queue.add(1, Cause::Changed);
     now(&queue).await;
     queue.done(&1, Outcome::Failed(Duration::ZERO));
-    assert_eq!(queue.next().await, Some((1, Streaks { failures: 1, ..BEFORE })));
+    assert_eq!(queue.next().await, Some((1, RetryState { failures: 1, ..BEFORE })));
     queue.add(1, Cause::Periodic);
     queue.done(&1, Outcome::Postponed(Duration::from_secs(20)));
     queue.add(1, Cause::Periodic);
-    assert_eq!(queue.next().await, Some((1, Streaks { failures: 1, ..BEFORE })));
+    assert_eq!(queue.next().await, Some((1, RetryState { failures: 1, ..BEFORE })));
     assert_eq!(start.elapsed().as_secs(), 20);
 }
 
@@ -318,10 +318,10 @@ async fn many_workers_see_every_key() {
 async fn a_panic_fails_its_own_key_alone() {
     let queue = Arc::new(queue());
     let (sender, mut seen) = mpsc::unbounded_channel();
-    let work = move |key: u32, streaks: Streaks| {
+    let work = move |key: u32, retry_state: RetryState| {
         let sender = sender.clone();
         async move {
-            assert!(key != 1 || streaks.failures > 0, "the first time");
+            assert!(key != 1 || retry_state.failures > 0, "the first time");
             sender.send(key).unwrap();
             Outcome::Settled(None)
         }

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::apply::ApplyError;
+use crate::cluster::objects::RequestError;
 use crate::cluster::restores::{Growing, Restores};
 use crate::cluster::rights::WatchFailure;
 use crate::cluster::watch::watch as watch_resource;
@@ -236,7 +236,7 @@ impl Store {
     }
 
     /// Reads a child that is not held whole. It is from then on, until it goes.
-    pub(crate) async fn read_whole(&self, child: &CachedObject) -> Result<(), ApplyError> {
+    pub(crate) async fn read_whole(&self, child: &CachedObject) -> Result<(), RequestError> {
         let (key, uid) = (child.key.clone(), child.uid.clone());
         let found =
             self.api.read(&ObjectId { resource: Arc::clone(&self.resource), key: key.clone() }).await?;

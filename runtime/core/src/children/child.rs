@@ -263,7 +263,7 @@ impl Child<'_> {
         object: &Object,
         all: Vec<Difference>,
     ) -> Vec<Difference> {
-        history.unknown(self.id, object, all, |answer| self.server_defaults(answer))
+        history.unexplained_drift(self.id, object, all, |answer| self.server_defaults(answer))
     }
 
     /// What the API server made of what dynamic apply sent: where its answer is not what the record in it says.

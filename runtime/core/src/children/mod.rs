@@ -268,7 +268,7 @@ impl WriteConcurrency {
     }
 
     /// What came of the last ones.
-    pub fn went(&mut self, all_well: bool) {
+    pub fn record_batch(&mut self, all_well: bool) {
         self.0 = if all_well { (self.0 * 2).min(Self::MAX_CONCURRENCY) } else { 1 };
     }
 }
@@ -324,16 +324,16 @@ mod tests {
         let ops: Vec<Op> = (0..40).map(|number| create("Pod", &number.to_string())).collect();
         let mut width = WriteConcurrency::after(0);
         assert_eq!(width.split(&ops).0.len(), 16);
-        width.went(true);
+        width.record_batch(true);
         assert_eq!(width, WriteConcurrency::after(0), "never more");
-        width.went(false);
+        width.record_batch(false);
         assert_eq!(width, WriteConcurrency::after(3));
         let mut tried = Vec::new();
         let mut left = &ops[..];
         while !left.is_empty() {
             let (now, later) = width.split(left);
             tried.push(now.len());
-            width.went(true);
+            width.record_batch(true);
             left = later;
         }
         assert_eq!(tried, [1, 2, 4, 8, 16, 9]);

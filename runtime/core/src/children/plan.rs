@@ -188,7 +188,7 @@ pub fn learn(history: &mut WriteHistory, owner: Owner<'_>, id: &ObjectId, desire
         }
     };
     let settled = recorded.then(|| child.print());
-    history.learn(id, answer, applied, &server_defaults, settled);
+    history.record_response(id, answer, applied, &server_defaults, settled);
 }
 
 /// What an answer to `op`, which wrote a child, teaches. What the API server made of what dynamic apply sent matters when
@@ -211,7 +211,7 @@ pub fn wrote(history: &mut WriteHistory, owner: Owner<'_>, op: &Op, desired: &Va
     if child.recreates() {
         history.answered(&answer.uid);
     }
-    history.wrote(id, child.print(), answer);
+    history.record_write(id, child.print(), answer);
 }
 
 /// Reads answers about children that are others by now; empty nearly always.
@@ -224,7 +224,7 @@ pub fn read_late(
         let child = Child { owner, kind: owner.child_kind(&id.resource), desired: &Value::Null, id };
         (id.clone(), child.server_defaults(answer))
     };
-    history.overtaken(observed).map(read).collect()
+    history.stale_responses(observed).map(read).collect()
 }
 
 /// Whether writing a child would change nothing.

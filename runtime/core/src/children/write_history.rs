@@ -76,7 +76,7 @@ impl WriteHistory {
 
     /// A write of a child was answered, or a dry run after which it is left as it is. `settled`: the desired state, where
     /// nothing of it is left to be written.
-    pub(super) fn learn(
+    pub(super) fn record_response(
         &mut self,
         id: &ObjectId,
         answer: &Object,
@@ -96,7 +96,7 @@ impl WriteHistory {
     }
 
     /// A write left nothing to do; what the API server made of what was `wanted` is read off its answer when it matters.
-    pub(super) fn wrote(&mut self, id: &ObjectId, wanted: u64, answer: &Arc<Object>) {
+    pub(super) fn record_write(&mut self, id: &ObjectId, wanted: u64, answer: &Arc<Object>) {
         let known = self.known(id, &answer.uid);
         let settled = Some((answer.version.clone(), wanted));
         let unread = Some(Arc::clone(answer));
@@ -104,7 +104,10 @@ impl WriteHistory {
     }
 
     /// Unread answers about children that have changed since.
-    pub(super) fn overtaken(&self, observed: &ChildMap) -> impl Iterator<Item = (&ObjectId, &Arc<Object>)> {
+    pub(super) fn stale_responses(
+        &self,
+        observed: &ChildMap,
+    ) -> impl Iterator<Item = (&ObjectId, &Arc<Object>)> {
         self.known.iter().filter_map(|(id, known)| {
             let answer = known.unread.as_ref()?;
             let now = observed.get(&id.resource, &id.key);
@@ -113,7 +116,7 @@ impl WriteHistory {
     }
 
     /// Notes what was read late; the answers go.
-    pub fn read(&mut self, outcomes: Vec<(ObjectId, BTreeSet<Fingerprint>)>) {
+    pub fn resolve_pending(&mut self, outcomes: Vec<(ObjectId, BTreeSet<Fingerprint>)>) {
         for (id, server_defaults) in outcomes {
             if let Some(known) = self.known.get_mut(&id) {
                 (known.unread, known.server_defaults) = (None, server_defaults);
@@ -187,7 +190,7 @@ impl WriteHistory {
     }
 
     /// Differences that a write would end; `read` takes an unread answer.
-    pub(super) fn unknown(
+    pub(super) fn unexplained_drift(
         &self,
         id: &ObjectId,
         object: &Object,
@@ -308,19 +311,21 @@ mod tests {
     }
 
     fn unknown(history: &WriteHistory, object: &Object) -> Vec<Difference> {
-        history.unknown(&child(), object, vec![difference()], |_| panic!("there is nothing to be read"))
+        history.unexplained_drift(&child(), object, vec![difference()], |_| {
+            panic!("there is nothing to be read")
+        })
     }
 
     fn learn(history: &mut WriteHistory, uid: &str, server_defaults: &[Difference]) {
         let answer = a("v1", "Pod", "n/x").uid(uid).object();
-        history.learn(&child(), &answer, None, server_defaults, None);
+        history.record_response(&child(), &answer, None, server_defaults, None);
     }
 
     #[test]
     fn a_child_is_settled_until_it_or_the_answer_changes() {
         let pod = |uid, version| a("v1", "Pod", "n/x").uid(uid).version(version).object();
         let (mut history, answer) = (WriteHistory::default(), pod("1", "5"));
-        history.learn(&child(), &answer, None, &[], Some(1));
+        history.record_response(&child(), &answer, None, &[], Some(1));
         let is_settled = |object: &Object, wanted| history.is_settled(&child(), object, || wanted);
         assert!(is_settled(&answer, 1));
         assert!(!is_settled(&answer, 2) && !is_settled(&pod("1", "6"), 1) && !is_settled(&pod("2", "5"), 1));
@@ -344,7 +349,7 @@ mod tests {
     fn putting_right_forgets_nothing_of_the_new_object() {
         let (mut history, new) = (WriteHistory::default(), a("v1", "Pod", "n/x").uid("2").object());
         let applied = Fingerprint::of(b"body");
-        history.learn(&child(), &new, Some(applied), &[difference()], None);
+        history.record_response(&child(), &new, Some(applied), &[difference()], None);
         history.drift_corrected(&drift("1"), Duration::ZERO);
         assert!(history.has_applied(&child(), &new, applied));
         assert_eq!(unknown(&history, &new), []);

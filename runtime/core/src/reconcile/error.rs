@@ -98,21 +98,21 @@ impl ReconcileError {
     /// them. `what`: the plural of what was written.
     pub(crate) fn of_all(what: &str, mut errors: Vec<Self>) -> Option<Self> {
         let rank = |error: &Self| match error.failure().retry {
-            Retry::Loud => 0,
+            Retry::WithEvent => 0,
             Retry::After(_) => 1,
-            Retry::Quiet => 2,
+            Retry::Silent => 2,
         };
         errors.sort_by_key(rank);
-        let loud = errors.iter().take_while(|error| rank(error) == 0).count();
-        if loud < 2 {
+        let with_event = errors.iter().take_while(|error| rank(error) == 0).count();
+        if with_event < 2 {
             return errors.into_iter().next();
         }
-        errors.truncate(loud);
+        errors.truncate(with_event);
         let failures: Vec<_> = errors.iter().map(Self::write_failure).collect();
         let failure = Failure {
             category: errors.first()?.failure().category,
             message: failures::message(what, &failures, MAX_EVENT_MESSAGE),
-            retry: Retry::Loud,
+            retry: Retry::WithEvent,
         };
         Some(Self::Several { failure, is_ungranted: errors.iter().any(Self::is_ungranted) })
     }
@@ -136,15 +136,15 @@ impl ReconcileError {
     /// The failure as the queue, metrics, the log and Events show it.
     pub fn failure(&self) -> Failure {
         let (category, retry) = match self {
-            Self::Selector(_) => ("Selector", Retry::Loud),
+            Self::Selector(_) => ("Selector", Retry::WithEvent),
             Self::Port(error) | Self::Older { source: error, .. } => (error.category, error.retry),
-            Self::Request(..) => ("HookRequest", Retry::Loud),
-            Self::Answer(_, error) => (answer_category(error), Retry::Loud),
-            Self::ChildFailed(_) => ("HookChildren", Retry::Loud),
-            Self::Revision(_) => ("Revision", Retry::Loud),
+            Self::Request(..) => ("HookRequest", Retry::WithEvent),
+            Self::Answer(_, error) => (answer_category(error), Retry::WithEvent),
+            Self::ChildFailed(_) => ("HookChildren", Retry::WithEvent),
+            Self::Revision(_) => ("Revision", Retry::WithEvent),
             Self::Claim(error) => ("Claim", error.retry()),
             Self::Finalizer(error) => ("Finalizer", error.retry),
-            Self::Child { .. } => ("Child", Retry::Loud),
+            Self::Child { .. } => ("Child", Retry::WithEvent),
             Self::DeletionsHeld(_) => ("DeletionsHeld", Retry::After(HELD_RETRY_DELAY)),
             Self::DeletionsUnrecorded(error) => ("Write", error.retry),
             Self::UnmanagedChild { source, .. } => ("Child", source.retry),
@@ -172,8 +172,8 @@ impl ClaimError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Write(error) => error.retry,
-            Self::ParentGone { .. } => Retry::Loud,
-            Self::Unread { .. } => Retry::Quiet,
+            Self::ParentGone { .. } => Retry::WithEvent,
+            Self::Unread { .. } => Retry::Silent,
         }
     }
 }
@@ -191,8 +191,10 @@ mod tests {
     #[test]
     fn a_hook_that_the_server_no_longer_waits_for_is_no_failure_of_it() {
         for is_stopping in [true, false] {
-            let error =
-                || PortError { is_stopping, ..PortError::new("HookStopping", Retry::Quiet, std::fmt::Error) };
+            let error = || PortError {
+                is_stopping,
+                ..PortError::new("HookStopping", Retry::Silent, std::fmt::Error)
+            };
             let (hook, revision) = (HookName::Sync, String::new());
             for error in [error().into(), ReconcileError::Older { hook, revision, source: error() }] {
                 assert_eq!(error.is_stopping(), is_stopping, "{error:?}");
@@ -200,20 +202,20 @@ mod tests {
         }
     }
 
-    fn quiet() -> ReconcileError {
-        PortError::new("MemoryShort", Retry::Quiet, std::fmt::Error).into()
+    fn silent() -> ReconcileError {
+        PortError::new("MemoryShort", Retry::Silent, std::fmt::Error).into()
     }
 
     #[test]
     fn all_children_that_fail_are_named_and_what_is_no_failure_is_not() {
         let error = |errors| ReconcileError::of_all("children", errors).map(|error| error.failure());
         assert_eq!(error(vec![]), None);
-        assert_eq!(error(vec![quiet()]).map(|failure| failure.retry), Some(Retry::Quiet));
-        let alone = error(vec![quiet(), child("a", Problem::Observed)]);
+        assert_eq!(error(vec![silent()]).map(|failure| failure.retry), Some(Retry::Silent));
+        let alone = error(vec![silent(), child("a", Problem::Observed)]);
         assert_eq!(alone.unwrap().message, "ConfigMap n/a: it is not the JSON of an object");
         let several =
-            error(vec![child("b", Problem::Observed), quiet(), child("a", Problem::Observed)]).unwrap();
-        assert_eq!((several.category, several.retry), ("Child", Retry::Loud));
+            error(vec![child("b", Problem::Observed), silent(), child("a", Problem::Observed)]).unwrap();
+        assert_eq!((several.category, several.retry), ("Child", Retry::WithEvent));
         assert_eq!(several.message, "2 children failed: ConfigMap n/a, n/b: it is not the JSON of an object");
     }
 }

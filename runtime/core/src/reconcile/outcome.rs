@@ -32,9 +32,9 @@ pub struct Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// After a delay that grows, with an Event.
-    Loud,
+    WithEvent,
     /// After a delay that grows, without an Event: another client was faster.
-    Quiet,
+    Silent,
     /// After the delay that the hook or the API server asked for, which is no failure.
     After(Duration),
 }
@@ -44,8 +44,8 @@ pub enum Retry {
 pub enum Outcome {
     /// Nothing was written: the next reconcile waits for a change, or for this delay.
     Settled(Option<Duration>),
-    /// The same after writes that the API server ignored.
-    InVain(Option<Duration>),
+    /// The same after writes without effect: the API server ignored them.
+    NoEffect(Option<Duration>),
     /// Something was written: another reconcile follows, as soon as the parent's budget lets it.
     FollowUp,
     /// The same, after a call in which the hook read the clock.
@@ -56,12 +56,12 @@ pub enum Outcome {
     /// Neither a success nor a failure: another reconcile follows after this delay.
     Postponed(Duration),
     /// The same after something was written.
-    Interrupted(Duration),
+    PostponedAfterWrite(Duration),
 }
 
 /// What went before a reconcile of a parent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Streaks {
+pub struct RetryState {
     /// Reconciles that failed, in a row.
     pub failures: u32,
     /// The reconcile before wrote something, and no other client has changed the parent since.
@@ -80,21 +80,21 @@ pub enum Changed {
 }
 
 impl Outcome {
-    /// `resync_after`: the delay that the hook asked for. `streaks`: without this reconcile. `wrote`: also in vain.
+    /// `resync_after`: the delay that the hook asked for. `retry_state`: before this reconcile. `wrote`: also without effect.
     pub fn of(
         result: &Result<Changed, Failure>,
         resync_after: Option<Duration>,
-        streaks: Streaks,
+        retry_state: RetryState,
         wrote: bool,
     ) -> Self {
         match result {
-            Ok(Changed::Nothing) if wrote => Self::InVain(resync_after),
+            Ok(Changed::Nothing) if wrote => Self::NoEffect(resync_after),
             Ok(Changed::Nothing) => Self::Settled(resync_after),
             Ok(Changed::Something) => Self::FollowUp,
             Ok(Changed::RolloutStep) => Self::NextStep,
-            Err(Failure { retry: Retry::After(delay), .. }) if wrote => Self::Interrupted(*delay),
+            Err(Failure { retry: Retry::After(delay), .. }) if wrote => Self::PostponedAfterWrite(*delay),
             Err(Failure { retry: Retry::After(delay), .. }) => Self::Postponed(*delay),
-            Err(_) => Self::after_panic(streaks),
+            Err(_) => Self::after_panic(retry_state),
         }
     }
 
@@ -108,8 +108,8 @@ impl Outcome {
     }
 
     /// A reconcile that panicked is repeated as after any failure.
-    pub fn after_panic(streaks: Streaks) -> Self {
-        Self::Failed(retry_delay(streaks.failures))
+    pub fn after_panic(retry_state: RetryState) -> Self {
+        Self::Failed(retry_delay(retry_state.failures))
     }
 }
 
@@ -117,7 +117,7 @@ impl Failure {
     /// The message of its Event.
     pub fn event(&self) -> Option<String> {
         let text = || format!("{SYNC_ERROR}{}", shorten_middle(&self.message, MAX_EVENT_MESSAGE));
-        (self.retry == Retry::Loud).then(text)
+        (self.retry == Retry::WithEvent).then(text)
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use crate::object::testing::{Build, a};
 
-    const FIRST: Streaks = Streaks { failures: 0, self_triggered: false, next: Pace::AtOnce };
+    const FIRST: RetryState = RetryState { failures: 0, self_triggered: false, next: Pace::AtOnce };
 
     fn failure(retry: Retry) -> Result<Changed, Failure> {
         Err(Failure { category: "Hook", message: "it trapped".into(), retry })
@@ -187,11 +187,11 @@ mod tests {
         let delay = Duration::from_secs(7);
         assert_eq!(
             Outcome::of(&Ok(Changed::Nothing), Some(delay), FIRST, true),
-            Outcome::InVain(Some(delay))
+            Outcome::NoEffect(Some(delay))
         );
         assert_eq!(
             Outcome::of(&failure(Retry::After(delay)), None, FIRST, true),
-            Outcome::Interrupted(delay)
+            Outcome::PostponedAfterWrite(delay)
         );
         assert_eq!(Outcome::of(&Ok(Changed::Something), None, FIRST, true), Outcome::FollowUp);
     }
@@ -199,33 +199,33 @@ mod tests {
     #[test]
     fn failures_back_off_up_to_a_cap() {
         for (failures, millis) in [(0, 5), (3, 40), (40, 1_000_000), (u32::MAX, 1_000_000)] {
-            let streaks = Streaks { failures, ..FIRST };
+            let retry_state = RetryState { failures, ..FIRST };
             let failed = Outcome::Failed(Duration::from_millis(millis));
-            assert_eq!(Outcome::of(&failure(Retry::Loud), None, streaks, false), failed);
-            assert_eq!(Outcome::after_panic(streaks), failed);
+            assert_eq!(Outcome::of(&failure(Retry::WithEvent), None, retry_state, false), failed);
+            assert_eq!(Outcome::after_panic(retry_state), failed);
         }
     }
 
     #[test]
-    fn failures_have_an_event_unless_they_are_quiet() {
+    fn failures_have_an_event_unless_they_are_silent() {
         let event = |retry| failure(retry).unwrap_err().event();
-        assert_eq!(event(Retry::Loud).as_deref(), Some("Sync error: it trapped"));
-        assert_eq!((event(Retry::Quiet), event(Retry::After(Duration::ZERO))), (None, None));
+        assert_eq!(event(Retry::WithEvent).as_deref(), Some("Sync error: it trapped"));
+        assert_eq!((event(Retry::Silent), event(Retry::After(Duration::ZERO))), (None, None));
     }
 
     #[test]
     fn no_time_that_a_hook_asks_for_shortens_the_delay_of_a_failure() {
-        let streaks = Streaks { failures: 40, ..FIRST };
-        let failed = Outcome::of(&failure(Retry::Quiet), Some(Duration::from_secs(1)), streaks, false);
+        let retry_state = RetryState { failures: 40, ..FIRST };
+        let failed = Outcome::of(&failure(Retry::Silent), Some(Duration::from_secs(1)), retry_state, false);
         assert_eq!(failed, Outcome::Failed(MAX_RETRY_DELAY));
     }
 
     #[test]
     fn a_hook_that_asks_for_time_gets_it() {
         let asked = Duration::from_secs(20);
-        let streaks = Streaks { failures: 40, ..FIRST };
+        let retry_state = RetryState { failures: 40, ..FIRST };
         assert_eq!(
-            Outcome::of(&failure(Retry::After(asked)), None, streaks, false),
+            Outcome::of(&failure(Retry::After(asked)), None, retry_state, false),
             Outcome::Postponed(asked)
         );
     }

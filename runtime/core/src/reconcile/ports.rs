@@ -383,7 +383,7 @@ impl PortError {
 impl WriteError {
     /// Another client was faster, or the object is not observed yet: the next reconcile knows more.
     pub fn is_conflict(&self) -> bool {
-        self.retry == Retry::Quiet
+        self.retry == Retry::Silent
     }
 
     /// An object of that name exists already, the parent's own or another owner's.

@@ -6,7 +6,7 @@ use crate::hash::Fingerprint;
 use crate::object::Object;
 use crate::object::Version;
 use crate::object::id::Uid;
-use crate::reconcile::outcome::Streaks;
+use crate::reconcile::outcome::RetryState;
 
 /// What a reconcile began with.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,7 +46,7 @@ impl Beginning {
 
 impl Trigger {
     /// `before`: what the parent's reconcile before began with.
-    pub fn of(before: Option<&Beginning>, now: &Beginning, streaks: Streaks) -> Self {
+    pub fn of(before: Option<&Beginning>, now: &Beginning, retry_state: RetryState) -> Self {
         let Some(before) = before.filter(|before| before.uid == now.uid) else { return Self::First };
         if now.deleting && !before.deleting {
             return Self::Deletion;
@@ -58,11 +58,11 @@ impl Trigger {
         if now.hooks != before.hooks {
             return Self::Module;
         }
-        match streaks {
-            Streaks { failures: 1.., .. } => Self::Retry(streaks.failures),
-            Streaks { self_triggered: true, .. } => Self::OwnWrites,
-            Streaks { .. } if now.version != before.version => Self::Object,
-            Streaks { .. } => Self::Other,
+        match retry_state {
+            RetryState { failures: 1.., .. } => Self::Retry(retry_state.failures),
+            RetryState { self_triggered: true, .. } => Self::OwnWrites,
+            RetryState { .. } if now.version != before.version => Self::Object,
+            RetryState { .. } => Self::Other,
         }
     }
 }
@@ -96,12 +96,12 @@ mod tests {
             deleting: false,
             hooks: hooks("a"),
         };
-        let calm = Streaks::default();
-        let retry = Streaks { failures: 2, self_triggered: true, ..calm };
-        let own = Streaks { self_triggered: true, ..calm };
+        let calm = RetryState::default();
+        let retry = RetryState { failures: 2, self_triggered: true, ..calm };
+        let own = RetryState { self_triggered: true, ..calm };
         let version = Version::new("2");
         let spec = Beginning { generation: 2, hooks: hooks("b"), version: version.clone(), ..before.clone() };
-        for (now, streaks, expected) in [
+        for (now, retry_state, expected) in [
             (Beginning { uid: Uid::new("v"), ..spec.clone() }, retry, "first reconcile"),
             (Beginning { deleting: true, ..spec.clone() }, retry, "deleted"),
             (spec.clone(), retry, "spec changed"),
@@ -112,7 +112,7 @@ mod tests {
             (Beginning { version, ..before.clone() }, calm, "labels, annotations or status changed"),
             (before.clone(), calm, "child, related object or time"),
         ] {
-            assert_eq!(Trigger::of(Some(&before), &now, streaks).to_string(), expected);
+            assert_eq!(Trigger::of(Some(&before), &now, retry_state).to_string(), expected);
         }
         assert_eq!(Trigger::of(None, &before, retry), Trigger::First);
     }

@@ -18,7 +18,7 @@ use crate::object::selector::Selector;
 use crate::object::testing::{a, resource};
 use crate::object::{ChildMap, Object};
 use crate::rollout::revisions::{FieldPath, History};
-use crate::rollout::step::{At, Progress, Situation, Step};
+use crate::rollout::step::{Progress, RevisionChildren, Step, StepInput};
 use crate::rollout::{RollingConfig, RollingKind, record};
 
 /// An event between two reconciles, or instead of one.
@@ -113,12 +113,14 @@ impl Cluster {
         let mut observed = ChildMap::default();
         self.children.values().for_each(|child| observed.insert(&pods(), Arc::clone(child)));
         let older: Vec<_> = history.older.iter().zip(&then).collect();
-        let older: Vec<_> =
-            older.iter().map(|(older, desired)| At { claims: &older.claims, desired }).collect();
-        let step = Situation {
+        let older: Vec<_> = older
+            .iter()
+            .map(|(older, desired)| RevisionChildren { claims: &older.claims, desired })
+            .collect();
+        let step = StepInput {
             rolling: &rolling,
             observed: &observed,
-            latest: At { claims: &history.latest.claims, desired: &latest },
+            latest: RevisionChildren { claims: &history.latest.claims, desired: &latest },
             sequence: &sequence,
             older: &older,
             up_to_date: &|_, child, wanted| wanted["spec"]["image"] == image(child),

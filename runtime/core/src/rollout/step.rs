@@ -13,19 +13,19 @@ use crate::rollout::{Claims, NotReady, RollingConfig, check_readiness, child_nam
 
 /// A revision's children as they are claimed, and as its hook wants them.
 #[derive(Debug, Clone, Copy)]
-pub struct At<'a> {
+pub struct RevisionChildren<'a> {
     pub claims: &'a Claims,
     pub desired: &'a Desired,
 }
 
 /// What a step is decided from.
-pub struct Situation<'a> {
+pub struct StepInput<'a> {
     pub rolling: &'a RollingConfig,
     pub observed: &'a ChildMap,
-    pub latest: At<'a>,
+    pub latest: RevisionChildren<'a>,
     /// Children that the latest revision wants, in the order of the answer: they move in this one.
     pub sequence: &'a [ObjectId],
-    pub older: &'a [At<'a>],
+    pub older: &'a [RevisionChildren<'a>],
     /// Whether a child is what is wanted of it: applying that would change nothing.
     pub up_to_date: &'a dyn Fn(&ObjectId, &Object, &Value) -> bool,
 }
@@ -52,7 +52,7 @@ pub enum Progress {
     Waits(ObjectId, NotReady),
 }
 
-impl Situation<'_> {
+impl StepInput<'_> {
     /// # Guarantees
     /// Every child of a rolling kind that the latest revision wants is claimed by exactly one revision. At most one child
     /// is moved that applying the latest revision would change, and none while a child is not ready. Which child was where
@@ -79,8 +79,9 @@ impl Situation<'_> {
         let mut cleaned = vec![Claims::new(); all.len()];
         for (id, _) in self.in_order() {
             let mut holders: Vec<_> = (0..).zip(&all).filter(|(_, one)| one.claims.contains(&id)).collect();
-            let as_wanted =
-                |one: &At<'_>| find(one.desired, &id).is_some_and(|then| self.is_up_to_date(&id, then));
+            let as_wanted = |one: &RevisionChildren<'_>| {
+                find(one.desired, &id).is_some_and(|then| self.is_up_to_date(&id, then))
+            };
             holders.sort_by_key(|(nth, one)| *nth != 0 && !as_wanted(one));
             if let Some(claims) = holders.first().and_then(|(nth, _)| cleaned.get_mut(*nth)) {
                 claims.insert(id);
@@ -257,12 +258,12 @@ mod tests {
         let (latest, older) = (claims(case.latest), claims(case.older));
         let (now, then) = (desired(case.wanted, "2"), desired(case.wanted_then, "1"));
         let sequence: Vec<_> = case.wanted.chars().map(|name| pod(&name.to_string())).collect();
-        Situation {
+        StepInput {
             rolling: &rolling(),
             observed: &observed,
-            latest: At { claims: &latest, desired: &now },
+            latest: RevisionChildren { claims: &latest, desired: &now },
             sequence: &sequence,
-            older: &[At { claims: &older, desired: &then }],
+            older: &[RevisionChildren { claims: &older, desired: &then }],
             up_to_date: &|_, object, wanted| object.value().unwrap()["spec"]["image"] == *wanted,
         }
         .step()

@@ -62,8 +62,8 @@ impl<'a> ModelWorld<'a> {
     fn write_for(&self, op: &Op, parent: &Key) -> Result<Option<Arc<Object>>, WriteError> {
         self.server().write(op, parent).map_err(|Conflict| {
             let (cause, retry) = match op {
-                Op::Create { .. } => (WriteErrorCause::Taken, Retry::Loud),
-                _ => (WriteErrorCause::Other, Retry::Quiet),
+                Op::Create { .. } => (WriteErrorCause::Taken, Retry::WithEvent),
+                _ => (WriteErrorCause::Other, Retry::Silent),
             };
             WriteError { id: op.id().clone(), cause, retry, source: "conflict".into() }
         })

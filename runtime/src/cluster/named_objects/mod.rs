@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets by name: watched as long as a follower holds them, and those of packed modules and of the seed.
+//! ConfigMaps and Secrets by name: watched as long as a follower holds them.
 
 #[cfg(test)]
 mod tests;
@@ -8,24 +8,16 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use http::{Method, StatusCode};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::read_access::{Lists, MAX_GRANT_AGE};
-use metahook_core::api::server_objects::SEED;
 use metahook_core::cache::CacheEvent;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, Resource};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::access::{self, ReviewError};
-use crate::cluster::api_client::{Answer, ApiClient, SERVER_SIDE_APPLY, Unreachable};
-use crate::cluster::lists::ListError;
-use crate::cluster::paths::{list_path, object_path, segment};
+use crate::cluster::api_client::ApiClient;
 use crate::cluster::rights::WatchFailure;
 use crate::cluster::watch::watch as watch_resource;
 use crate::sync::lock;
@@ -265,7 +257,7 @@ impl Known {
 }
 
 impl Kind {
-    fn resource(self) -> Resource {
+    pub(super) fn resource(self) -> Resource {
         let plural = match self {
             Self::ConfigMap => "configmaps",
             Self::Secret => "secrets",
@@ -293,173 +285,4 @@ impl std::fmt::Display for Reference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
     }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("{verb} ConfigMap {key}")]
-pub struct ConfigMapError {
-    verb: &'static str,
-    key: Key,
-    #[source]
-    why: Why,
-}
-
-#[derive(Debug, thiserror::Error)]
-enum Why {
-    #[error("{0}")]
-    Refused(String),
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
-    #[error("the answer cannot be read")]
-    Answer(#[from] serde_json::Error),
-    #[error(
-        "the Secret {namespace}/{SEED} has no key {SEED_FIELD:?} of {SEED_LENGTH} bytes: delete it, and a new one is made"
-    )]
-    NoSeed { namespace: String },
-}
-
-impl From<ListError> for Why {
-    fn from(error: ListError) -> Self {
-        match error {
-            ListError::Refused(answer) => Self::Refused(answer.message()),
-            ListError::Unreachable(error) => error.into(),
-            ListError::Answer(error) => error.into(),
-        }
-    }
-}
-
-const SEED_FIELD: &str = "seed";
-const SEED_LENGTH: usize = 32;
-
-/// Key of hooks' random numbers, and of what the server keeps on disk.
-pub(crate) type SeedKey = [u8; SEED_LENGTH];
-
-/// The installation's key; `lasting`: the next server has it, too.
-pub(crate) struct InstallationKey {
-    pub(crate) key: SeedKey,
-    pub(crate) lasting: bool,
-}
-
-pub(crate) async fn read_config_map(api: &ApiClient, key: &Key) -> Result<Option<ConfigMap>, ConfigMapError> {
-    let read = async {
-        let answer = api.get(&object_path(&Kind::ConfigMap.resource(), key)).await?;
-        if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { object(&answer).map(Some) }
-    };
-    read.await.map_err(|why| ConfigMapError { verb: "read", key: key.clone(), why })
-}
-
-/// At most so many are read.
-const MAX_LISTED: usize = 1000;
-
-/// The `ConfigMap`s of a namespace that have a label.
-pub(crate) async fn labelled_config_maps(
-    api: &ApiClient,
-    namespace: &str,
-    [label, value]: [&str; 2],
-) -> Result<Vec<ConfigMap>, ConfigMapError> {
-    let path = list_path(&Kind::ConfigMap.resource(), namespace);
-    let path = format!("{path}?labelSelector={}%3D{}", segment(label), segment(value));
-    let listed = async {
-        let items = api.list(&path, MAX_LISTED).await?;
-        items
-            .iter()
-            .map(|item| serde_json::from_str(item.get()).map_err(Why::Answer))
-            .collect::<Result<_, Why>>()
-    };
-    listed.await.map_err(|why| ConfigMapError { verb: "list", key: Key::new(namespace, ""), why })
-}
-
-/// Server-side apply, also of fields that another manager owns.
-pub(crate) async fn apply_config_map(
-    api: &ApiClient,
-    key: &Key,
-    body: &Value,
-    manager: &str,
-) -> Result<ConfigMap, ConfigMapError> {
-    let path = object_path(&Kind::ConfigMap.resource(), key);
-    let path = format!("{path}?fieldManager={manager}&force=true");
-    let applied = match api.patch(SERVER_SIDE_APPLY, &path, body).await {
-        Ok(answer) => object(&answer),
-        Err(error) => Err(error.into()),
-    };
-    applied.map_err(|why| ConfigMapError { verb: "apply", key: key.clone(), why })
-}
-
-/// Deletes it as it is now: what another server makes of it meanwhile stays. One that is gone already is as good.
-pub(crate) async fn delete_config_map(api: &ApiClient, key: &Key) -> Result<(), ConfigMapError> {
-    let Some(ConfigMap { metadata, .. }) = read_config_map(api, key).await? else { return Ok(()) };
-    let options = json!({
-        "apiVersion": "v1", "kind": "DeleteOptions",
-        "preconditions": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
-    });
-    let path = object_path(&Kind::ConfigMap.resource(), key);
-    let why = match api.send(Method::DELETE, &path, &options).await {
-        Ok(Answer { status, .. }) if status.is_success() || status == StatusCode::NOT_FOUND => {
-            return Ok(());
-        }
-        Ok(answer) => Why::Refused(answer.message()),
-        Err(error) => error.into(),
-    };
-    Err(ConfigMapError { verb: "delete", key: key.clone(), why })
-}
-
-impl InstallationKey {
-    /// One that is forgotten with this server.
-    pub(crate) fn fresh() -> Result<Self, getrandom::Error> {
-        let mut key = SeedKey::default();
-        getrandom::fill(&mut key)?;
-        Ok(Self { key, lasting: false })
-    }
-}
-
-/// The first server makes the Secret and all read it. Where that is not allowed, the key is one that this server forgets
-/// when it ends: hooks answer the same way as long as it runs.
-pub(crate) async fn installation_key(api: &ApiClient) -> Result<InstallationKey, getrandom::Error> {
-    let fresh = InstallationKey::fresh()?;
-    match stored_key(api, fresh.key).await {
-        Ok(key) => Ok(InstallationKey { key, lasting: true }),
-        Err(error) => {
-            tracing::warn!(
-                error = error_chain(&error),
-                "the Secret {SEED} cannot be used: hooks that ask for random numbers get others after a restart, and compiled modules are not kept; let the server get and create Secrets in its namespace"
-            );
-            Ok(fresh)
-        }
-    }
-}
-
-async fn stored_key(api: &ApiClient, fresh: SeedKey) -> Result<SeedKey, Why> {
-    let namespace = api.client.default_namespace();
-    let secrets = Kind::Secret.resource();
-    let path = object_path(&secrets, &Key::new(namespace, SEED));
-    let found = api.get(&path).await?;
-    if found.status != StatusCode::NOT_FOUND {
-        return key_in(&found, namespace);
-    }
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret",
-        "metadata": {"name": SEED, "namespace": namespace},
-        "immutable": true,
-        "data": {SEED_FIELD: ByteString(fresh.to_vec())},
-    });
-    let made = api.send(Method::POST, &list_path(&secrets, namespace), &secret).await?;
-    match made.status {
-        // Another server was faster.
-        StatusCode::CONFLICT => key_in(&api.get(&path).await?, namespace),
-        status if status.is_success() => Ok(fresh),
-        _ => Err(Why::Refused(made.message())),
-    }
-}
-
-fn object<T: DeserializeOwned>(answer: &Answer) -> Result<T, Why> {
-    if !answer.status.is_success() {
-        return Err(Why::Refused(answer.message()));
-    }
-    Ok(serde_json::from_str(&answer.body)?)
-}
-
-fn key_in(answer: &Answer, namespace: &str) -> Result<SeedKey, Why> {
-    let secret: Secret = object(answer)?;
-    let bytes = secret.data.and_then(|mut data| data.remove(SEED_FIELD)).unwrap_or_default();
-    bytes.0.try_into().map_err(|_other_length| Why::NoSeed { namespace: namespace.to_owned() })
 }

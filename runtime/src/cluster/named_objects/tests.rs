@@ -1,7 +1,9 @@
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::Response;
+use http::{Method, Response};
+use metahook_core::api::server_objects::SEED;
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cluster::fake;
@@ -74,22 +76,4 @@ async fn what_an_account_may_no_longer_read_is_gone_within_five_minutes_and_come
     follower.changed().await;
     assert!(matches!(follower.now(), Known::There(_)));
     assert!(began.elapsed() <= Duration::from_mins(6));
-}
-
-fn answer(status: StatusCode, body: &str) -> Answer {
-    Answer { status, body: body.to_owned(), warnings: Vec::new() }
-}
-
-#[test]
-fn a_key_is_read_and_anything_else_is_an_error() {
-    let good = json!({"data": {SEED_FIELD: ByteString(vec![7; 32])}}).to_string();
-    assert_eq!(key_in(&answer(StatusCode::OK, &good), "n").unwrap(), [7; 32]);
-    let short = json!({"data": {SEED_FIELD: ByteString(vec![7; 31])}}).to_string();
-    let error = key_in(&answer(StatusCode::OK, &short), "n").unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the Secret n/metahook-seed has no key \"seed\" of 32 bytes: delete it, and a new one is made"
-    );
-    let refused = key_in(&answer(StatusCode::FORBIDDEN, r#"{"message":"no"}"#), "n").unwrap_err();
-    assert_eq!(refused.to_string(), "no");
 }

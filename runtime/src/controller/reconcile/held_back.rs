@@ -9,7 +9,7 @@ use metahook_core::decorator::status;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::pacing::self_triggered::Pace;
-use metahook_core::reconcile::outcome::{Changed, Failure, Streaks};
+use metahook_core::reconcile::outcome::{Changed, Failure, RetryState};
 use metahook_core::reconcile::plan::ReconcilePlan;
 use metahook_core::shorten;
 
@@ -58,8 +58,8 @@ impl ChangingPlaces {
 
 /// Whether a reconcile that writes something is followed by none at all for a while. Those that only share a rate are no sign of
 /// a fault: a parent may well have a hundred children that become ready one after the other.
-fn is_held_back(streaks: Streaks) -> bool {
-    matches!(streaks.next, Pace::At(_))
+fn is_held_back(retry_state: RetryState) -> bool {
+    matches!(retry_state.next, Pace::At(_))
 }
 
 impl Reconciler {
@@ -68,11 +68,11 @@ impl Reconciler {
         &self,
         parent: &Key,
         result: &Result<Changed, Failure>,
-        streaks: Streaks,
+        retry_state: RetryState,
         (reads_clock, changing): (bool, Option<String>),
     ) -> Option<String> {
         let places = &self.parents.changing;
-        if *result != Ok(Changed::Something) || !is_held_back(streaks) {
+        if *result != Ok(Changed::Something) || !is_held_back(retry_state) {
             places.forget(parent);
             return None;
         }
@@ -84,8 +84,13 @@ impl Reconciler {
     }
 
     /// The first child and field that a plan changes, or the field of the status; `None` for a parent that is not held back.
-    pub(super) fn changing(&self, parent: &Object, plan: &ReconcilePlan, streaks: Streaks) -> Option<String> {
-        if !is_held_back(streaks) {
+    pub(super) fn changing(
+        &self,
+        parent: &Object,
+        plan: &ReconcilePlan,
+        retry_state: RetryState,
+    ) -> Option<String> {
+        if !is_held_back(retry_state) {
             return None;
         }
         let of_child = |op: &Op| {
@@ -112,8 +117,8 @@ mod tests {
     use super::*;
     use crate::controller::reconcile::testing::Scenario;
 
-    fn paced(next: Pace) -> Streaks {
-        Streaks { next, ..Streaks::default() }
+    fn paced(next: Pace) -> RetryState {
+        RetryState { next, ..RetryState::default() }
     }
 
     const HELD: Pace = Pace::At(Duration::from_secs(10));

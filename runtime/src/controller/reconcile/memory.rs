@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use metahook_core::pacing::memory::{UsualNeed, next_reservation};
-use metahook_core::reconcile::outcome::Streaks;
+use metahook_core::reconcile::outcome::RetryState;
 use metahook_core::reconcile::sequence::Start;
 
 use crate::controller::ControllerData;
@@ -66,8 +66,8 @@ impl ReconcileMemory {
 
 impl Attempts {
     /// The start of the next attempt.
-    pub(super) fn start(&self, streaks: Streaks) -> Start {
-        Start { streaks, wrote: self.wrote }
+    pub(super) fn start(&self, retry_state: RetryState) -> Start {
+        Start { retry_state, wrote: self.wrote }
     }
 
     /// The text of an Event about a long wait.

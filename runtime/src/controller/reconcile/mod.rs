@@ -20,16 +20,16 @@ use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::pacing::ungranted_delay;
 use metahook_core::reconcile::error::{HELD_RETRY_DELAY, ReconcileError};
-use metahook_core::reconcile::outcome::{Failure, Outcome, Streaks};
+use metahook_core::reconcile::outcome::{Failure, Outcome, RetryState};
 use metahook_core::reconcile::ports::PortError;
 use metahook_core::reconcile::sequence::{Reached, ReconcileReport, reconcile};
 use tracing::Instrument;
 
 use crate::cluster::discovery::Discovery;
 use crate::controller::decorator_conflicts::Decorator;
+use crate::controller::heavy_work::HeavyWorkLimiter;
 use crate::controller::hooks::HookCaller;
 use crate::controller::related::RelatedObjects;
-use crate::controller::turns::Turns;
 use crate::controller::{Context, ControllerData};
 use memory::{Attempts, ReconcileMemory};
 use parents::Parents;
@@ -47,7 +47,7 @@ pub(crate) struct Reconciler {
     /// The field manager of server-side apply.
     manager: Arc<str>,
     memory: ReconcileMemory,
-    turns: Turns,
+    heavy_work: HeavyWorkLimiter,
 }
 
 impl Reconciler {
@@ -72,12 +72,12 @@ impl Reconciler {
         let discovery = Arc::clone(&context.cluster.discovery);
         let manager = Arc::clone(&context.options.applying.manager);
         let memory = ReconcileMemory::new(context.memory.clone());
-        let turns = context.cluster.turns.clone();
-        Self { data, parents, hooks, related, writer, discovery, manager, memory, turns }
+        let heavy_work = context.cluster.heavy_work.clone();
+        Self { data, parents, hooks, related, writer, discovery, manager, memory, heavy_work }
     }
 
     /// The entry point of workers: the one place where a result becomes an outcome for the queue, an Event and a log line.
-    pub(crate) async fn reconcile(&self, key: &Key, streaks: Streaks) -> Outcome {
+    pub(crate) async fn reconcile(&self, key: &Key, retry_state: RetryState) -> Outcome {
         let mut attempts = Attempts::default();
         loop {
             let Some(parent) = self.data.parents.get(key) else {
@@ -90,7 +90,7 @@ impl Reconciler {
                 return Outcome::Settled(None);
             }
             // On the heap: most reconciles end above, and their futures stay small.
-            let run = Box::pin(self.attempt(Arc::clone(&parent), streaks, &mut attempts));
+            let run = Box::pin(self.attempt(Arc::clone(&parent), retry_state, &mut attempts));
             // At the level of errors: warnings keep it where less is not logged.
             let span = tracing::error_span!("reconcile", controller = %self.data.object.key, parent = %key);
             let outcome = run.instrument(span).await;
@@ -105,7 +105,7 @@ impl Reconciler {
     async fn attempt(
         &self,
         parent: Arc<Object>,
-        streaks: Streaks,
+        retry_state: RetryState,
         attempts: &mut Attempts,
     ) -> Option<Outcome> {
         let began = self.begins(&parent);
@@ -114,14 +114,14 @@ impl Reconciler {
             Ok(memory) => memory,
             Err(too_large) => {
                 let report =
-                    ReconcileReport::failed(PortError::from(too_large).into(), attempts.start(streaks));
-                return Some(self.finish(&parent, report, streaks, None, began));
+                    ReconcileReport::failed(PortError::from(too_large).into(), attempts.start(retry_state));
+                return Some(self.finish(&parent, report, retry_state, None, began));
             }
         };
         // It may have changed while this waited; where it is gone, another attempt sees it.
         let now = self.data.parents.get(&parent.key)?;
-        let world = Attempt::new(self, &memory, &parent.key, streaks);
-        let report = reconcile(&world, now, attempts.start(streaks)).await;
+        let world = Attempt::new(self, &memory, &parent.key, retry_state);
+        let report = reconcile(&world, now, attempts.start(retry_state)).await;
         attempts.wrote = report.wrote_before_plan;
         if self.memory.ended(&memory, attempts) {
             return None;
@@ -132,7 +132,7 @@ impl Reconciler {
         }
         self.parents.record_new(&parent, EventReason::MemoryShort, attempts.warning());
         self.record_flapping(&parent, &report.flapping).await;
-        Some(self.finish(&parent, report, streaks, world.changing(), began))
+        Some(self.finish(&parent, report, retry_state, world.changing(), began))
     }
 
     /// Log line, Events and outcome of a reconcile. `changing`: the place that it changes, of a parent that is held back.
@@ -140,7 +140,7 @@ impl Reconciler {
         &self,
         parent: &Object,
         report: ReconcileReport,
-        streaks: Streaks,
+        retry_state: RetryState,
         changing: Option<String>,
         began: Option<observe::Began>,
     ) -> Outcome {
@@ -163,20 +163,20 @@ impl Reconciler {
             }
             Reached::WroteBeforePlan | Reached::Plan => {}
         }
-        self.observe(parent, began, &report.result, streaks);
+        self.observe(parent, began, &report.result, retry_state);
         let is_ungranted = report.result.as_ref().is_err_and(ReconcileError::is_ungranted);
         if let Some(reads) = self.data.reads.as_ref().filter(|_| is_ungranted) {
             reads.doubt();
         }
         let result = report.result.map_err(|error| error.failure());
         self.log(&parent.key, &result);
-        let warning = self.held_back(&parent.key, &result, streaks, (report.reads_clock, changing));
+        let warning = self.held_back(&parent.key, &result, retry_state, (report.reads_clock, changing));
         self.parents.record_new(parent, EventReason::Throttled, warning);
         if let Some(message) = result.as_ref().err().and_then(Failure::event) {
             self.data.recorder.record(parent, EventReason::SyncError, &message);
         }
-        self.record_wait(parent, streaks, &result);
-        let outcome = Outcome::of(&result, report.resync_after, streaks, report.accepted);
+        self.record_wait(parent, retry_state, &result);
+        let outcome = Outcome::of(&result, report.resync_after, retry_state, report.accepted);
         match if report.reads_clock { outcome.by_clock() } else { outcome } {
             Outcome::Failed(delay) if is_ungranted => {
                 let failing = self.parents.settled().failing().len();

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use metahook_core::object::Object;
-use metahook_core::reconcile::outcome::{Changed, Retry, Streaks};
+use metahook_core::reconcile::outcome::{Changed, Retry, RetryState};
 use metahook_core::reconcile::trigger::Beginning;
 
 use super::{ReconcileError, Reconciler};
@@ -27,19 +27,19 @@ impl Reconciler {
         parent: &Object,
         began: Option<Began>,
         result: &Result<Changed, ReconcileError>,
-        streaks: Streaks,
+        retry_state: RetryState,
     ) {
         let Some((start, beginning)) = began else { return };
         self.data.observer.note(|| {
             let end = match result.as_ref().map_err(|error| (error, error.failure().retry)) {
                 Ok(_) => End::Ok,
-                Err((error, Retry::Loud)) => End::failed(&error_chain(error)),
-                Err((error, Retry::Quiet | Retry::After(_))) => End::Again(error_chain(error)),
+                Err((error, Retry::WithEvent)) => End::failed(&error_chain(error)),
+                Err((error, Retry::Silent | Retry::After(_))) => End::Again(error_chain(error)),
             };
             Observed::Reconciled(Box::new(Reconciled {
                 parent: self.data.parent_id(parent),
                 beginning,
-                streaks,
+                retry_state,
                 took: start.elapsed(),
                 end,
             }))

@@ -13,7 +13,7 @@ use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::Key;
 use metahook_core::reconcile::error::MAX_MESSAGE_LENGTH;
 use metahook_core::reconcile::input::ReconcileInput;
-use metahook_core::reconcile::outcome::{Changed, Failure, Retry, Streaks};
+use metahook_core::reconcile::outcome::{Changed, Failure, Retry, RetryState};
 use metahook_core::reconcile::plan::HookFeedback;
 use metahook_core::reconcile::ports::Customized;
 use metahook_core::rollout::revisions::MAX_REVISIONS;
@@ -41,7 +41,7 @@ impl Reconciler {
                 });
                 tracing::debug!(wrote, "synced");
             }
-            Err(Failure { retry: Retry::Quiet, message, .. }) => {
+            Err(Failure { retry: Retry::Silent, message, .. }) => {
                 self.data.meter.counts().reconciled(ReconcileResult::Conflict);
                 tracing::debug!(reason = message, "tried again");
             }
@@ -49,7 +49,7 @@ impl Reconciler {
                 self.data.meter.counts().reconciled(ReconcileResult::Postponed);
                 tracing::debug!(?again, reason = message, "postponed");
             }
-            Err(Failure { retry: Retry::Loud, message, category }) => {
+            Err(Failure { retry: Retry::WithEvent, message, category }) => {
                 self.data.meter.counts().reconciled(ReconcileResult::Failed);
                 self.parents.fail(parent, (category, message));
                 tracing::warn!(category, reason = message, "sync failed");
@@ -58,10 +58,15 @@ impl Reconciler {
     }
 
     /// Records that a parent which is being deleted waits for a clean-up that fails for long.
-    pub(super) fn record_wait(&self, parent: &Object, streaks: Streaks, result: &Result<Changed, Failure>) {
-        let failure = result.as_ref().err().filter(|_| streaks.failures >= STUCK_FAILURES);
-        let waits =
-            failure.filter(|failure| failure.retry == Retry::Loud).and_then(|Failure { message, .. }| {
+    pub(super) fn record_wait(
+        &self,
+        parent: &Object,
+        retry_state: RetryState,
+        result: &Result<Changed, Failure>,
+    ) {
+        let failure = result.as_ref().err().filter(|_| retry_state.failures >= STUCK_FAILURES);
+        let waits = failure.filter(|failure| failure.retry == Retry::WithEvent).and_then(
+            |Failure { message, .. }| {
                 let config = &self.data.config;
                 waits_for_finalize(
                     parent,
@@ -69,7 +74,8 @@ impl Reconciler {
                     (config.kind.name(), &config.name),
                     message,
                 )
-            });
+            },
+        );
         self.parents.record_new(parent, EventReason::FinalizerWaits, waits);
     }
 
@@ -109,7 +115,8 @@ impl Reconciler {
             if !is_new {
                 continue;
             }
-            let live = self.writer.api.live(&flapping.id).await.unwrap_or_default();
+            let live =
+                self.writer.api.read_as::<Value>(&flapping.id).await.ok().flatten().unwrap_or_default();
             let fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
             let message =
                 flapping::message(flapping, fields, &[managed_fields::DYNAMIC_MANAGER, &self.manager]);

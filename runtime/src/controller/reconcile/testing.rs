@@ -22,7 +22,7 @@ use metahook_core::object::selector::Selector;
 use metahook_core::pacing::Rate;
 use metahook_core::pacing::self_triggered::SelfTriggerLimits;
 use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
-use metahook_core::reconcile::outcome::{Outcome, Retry, Streaks};
+use metahook_core::reconcile::outcome::{Outcome, Retry, RetryState};
 use metahook_core::reconcile::plan::ReconcilePlan;
 use metahook_core::reconcile::ports::WriteAnswer;
 use metahook_core::reconcile::sequence::{Planned, Start, carry_out};
@@ -35,16 +35,16 @@ use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
 use crate::cluster::fake::{self, Requests};
-use crate::cluster::named_objects::SeedKey;
+use crate::cluster::installation_key::SeedKey;
 use crate::cluster::presence::OtherServers;
 use crate::controller::brake::Brake;
+use crate::controller::heavy_work::HeavyWorkLimiter;
 use crate::controller::hooks::{FollowedHooks, HookCaller};
 use crate::controller::observer::Observer;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::reconcile::world::Attempt;
 use crate::controller::related::RelatedObjects;
 use crate::controller::runner::parent_queue::ParentQueue;
-use crate::controller::turns::Turns;
 use crate::controller::{Cluster, Context, ControllerData, Controllers, HookRuntime, Options};
 use crate::hook::Hook;
 use crate::hook::wasm::compile::ModuleSettings;
@@ -242,7 +242,7 @@ impl Scenario {
 
     /// The world of one attempt to reconcile the parent.
     pub(super) fn world<'a>(&'a self, memory: &'a Reservation) -> Attempt<'a> {
-        Attempt::new(&self.reconciler, memory, &Key::new("n", "x"), Streaks::default())
+        Attempt::new(&self.reconciler, memory, &Key::new("n", "x"), RetryState::default())
     }
 
     /// Carries out a plan: the queue's outcome, and the requests.
@@ -259,7 +259,7 @@ impl Scenario {
         let start = Start::default();
         let report = carry_out(&world, planned, start).await;
         let result = report.result.map_err(|error| error.failure());
-        let outcome = Outcome::of(&result, None, start.streaks, report.accepted);
+        let outcome = Outcome::of(&result, None, start.retry_state, report.accepted);
         format!("{outcome:?}: {}", self.requests())
     }
 
@@ -310,7 +310,7 @@ pub(in crate::controller) fn context(api: ApiClient) -> Context {
             api,
             stores,
             others: OtherServers::none(),
-            turns: Turns::default(),
+            heavy_work: HeavyWorkLimiter::default(),
         },
     }
 }
@@ -328,6 +328,7 @@ pub(in crate::controller) fn parent_queue(api: ApiClient) -> ParentQueue {
 pub(super) fn retry(retry: Retry) -> String {
     match retry {
         Retry::After(delay) => format!("after {} s", delay.as_secs()),
-        Retry::Loud | Retry::Quiet => format!("{retry:?}").to_lowercase(),
+        Retry::WithEvent => "with an Event".to_owned(),
+        Retry::Silent => "silent".to_owned(),
     }
 }

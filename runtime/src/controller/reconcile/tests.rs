@@ -37,17 +37,19 @@ async fn results(op: &Op) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn each_answer_to_a_write_has_its_result_and_its_effect_on_the_store() {
     let child = || id(children());
-    let failures =
-        |stored: &str| ["loud", "after 1 s", "loud", "loud"].map(|retry| format!("{retry}, {stored}"));
+    let failures = |stored: &str| {
+        ["with an Event", "after 1 s", "with an Event", "with an Event"]
+            .map(|retry| format!("{retry}, {stored}"))
+    };
     let create = Op::Create { id: child(), body: body(&children(), "") };
-    let expected = ["wrote, 2", "loud, none", "loud, none"].map(str::to_owned);
+    let expected = ["wrote, 2", "with an Event, none", "with an Event, none"].map(str::to_owned);
     assert_eq!(results(&create).await, [&expected[..], &failures("none")].concat());
-    let expected = ["wrote, 2", "gone, none", "quiet, 1"].map(str::to_owned);
+    let expected = ["wrote, 2", "gone, none", "silent, 1"].map(str::to_owned);
     let replace = Op::Replace { id: child(), body: body(&children(), "1") };
     assert_eq!(results(&replace).await, [&expected[..], &failures("1")].concat());
     let status = Op::Status { id: id(parents()), body: body(&parents(), "1") };
     assert_eq!(results(&status).await, [&expected[..], &failures("1")].concat());
-    let expected = ["gone, deleting", "gone, none", "quiet, 1"].map(str::to_owned);
+    let expected = ["gone, deleting", "gone, none", "silent, 1"].map(str::to_owned);
     let delete = Op::Delete { id: child(), uid: Uid::new("configmaps") };
     assert_eq!(results(&delete).await, [&expected[..], &failures("1")].concat());
 }
@@ -104,11 +106,11 @@ async fn a_finalizer_is_one_patch_of_the_object_as_it_was_seen() {
     let expected = [
         "version 2: PATCH greetings/x",
         "gone: PATCH greetings/x",
-        "quiet: PATCH greetings/x, GET greetings/x",
-        "loud: PATCH greetings/x, GET greetings/x",
+        "silent: PATCH greetings/x, GET greetings/x",
+        "with an Event: PATCH greetings/x, GET greetings/x",
         "after 1 s: PATCH greetings/x",
-        "loud: PATCH greetings/x",
-        "loud: PATCH greetings/x",
+        "with an Event: PATCH greetings/x",
+        "with an Event: PATCH greetings/x",
     ];
     assert_eq!(results, expected);
 }
@@ -133,7 +135,18 @@ async fn an_orphan_is_adopted_once_its_parent_was_read() {
         assert_eq!(requests[0], "GET /apis/example.com/v1/namespaces/n/greetings/x");
         assert_eq!(requests.len() > 1, answer != Some(404), "{requests:?}");
     }
-    assert_eq!(results, ["version 2, wrote true", "loud", "quiet", "loud", "after 1 s", "loud", "loud"]);
+    assert_eq!(
+        results,
+        [
+            "version 2, wrote true",
+            "with an Event",
+            "silent",
+            "with an Event",
+            "after 1 s",
+            "with an Event",
+            "with an Event"
+        ]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,11 +165,11 @@ async fn a_child_that_no_longer_matches_is_released() {
     let expected = [
         "wrote true: GET configmaps/owned, PUT configmaps/owned",
         "wrote true: GET configmaps/owned",
-        &format!("quiet: {}", ["GET configmaps/owned, PUT configmaps/owned"; 4].join(", ")),
-        "loud: GET configmaps/owned, PUT configmaps/owned",
+        &format!("silent: {}", ["GET configmaps/owned, PUT configmaps/owned"; 4].join(", ")),
+        "with an Event: GET configmaps/owned, PUT configmaps/owned",
         "after 1 s: GET configmaps/owned, PUT configmaps/owned",
-        "loud: GET configmaps/owned, PUT configmaps/owned",
-        "loud: GET configmaps/owned, PUT configmaps/owned",
+        "with an Event: GET configmaps/owned, PUT configmaps/owned",
+        "with an Event: GET configmaps/owned, PUT configmaps/owned",
     ];
     assert_eq!(results, expected);
 }
@@ -184,11 +197,11 @@ async fn a_reference_to_another_version_of_the_parent_is_renewed() {
     let expected = [
         "version 2, wrote true, no error",
         "version none, wrote true, no error",
-        "ends: quiet",
-        "version 1, wrote false, loud",
+        "ends: silent",
+        "version 1, wrote false, with an Event",
         "version 1, wrote false, after 1 s",
-        "version 1, wrote false, loud",
-        "version 1, wrote false, loud",
+        "version 1, wrote false, with an Event",
+        "version 1, wrote false, with an Event",
     ];
     assert_eq!(results, expected);
 }

@@ -20,7 +20,7 @@ use metahook_core::object::selector::Selector;
 use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::input::ReconcileInput;
-use metahook_core::reconcile::outcome::{Retry, Streaks};
+use metahook_core::reconcile::outcome::{Retry, RetryState};
 use metahook_core::reconcile::ports::{
     Asked, Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, PortError, Record,
     Remember, WriteAnswer, WriteError,
@@ -41,7 +41,7 @@ pub(super) struct Attempt<'a> {
     pub(super) memory: &'a Reservation,
     /// The author of all writes.
     pub(super) writer: Writer,
-    pub(super) streaks: Streaks,
+    pub(super) retry_state: RetryState,
     /// The place that the plan changes, of a parent that is held back.
     changing: Mutex<Option<String>>,
 }
@@ -51,10 +51,10 @@ impl<'a> Attempt<'a> {
         reconciler: &'a Reconciler,
         memory: &'a Reservation,
         parent: &Key,
-        streaks: Streaks,
+        retry_state: RetryState,
     ) -> Self {
         let writer = reconciler.data.writer(parent);
-        Self { reconciler, memory, writer, streaks, changing: Mutex::default() }
+        Self { reconciler, memory, writer, retry_state, changing: Mutex::default() }
     }
 
     /// To be called at the end.
@@ -257,7 +257,7 @@ impl Record for Attempt<'_> {
                 }
                 reconciler.record_overlaps(input);
                 // Few reconciles are held back: the objects are read again for these alone.
-                *lock(&self.changing) = reconciler.changing(parent, plan, self.streaks);
+                *lock(&self.changing) = reconciler.changing(parent, plan, self.retry_state);
             }
             Fact::TwoAnswers(hook) => reconciler.record_two_answers(parent, hook),
         }
@@ -286,14 +286,14 @@ impl Charge for Attempt<'_> {
 
     async fn heavy<T: Send>(&self, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
         let span = tracing::debug_span!("plan");
-        self.reconciler.turns.work(bytes, || span.in_scope(work)).await
+        self.reconciler.heavy_work.work(bytes, || span.in_scope(work)).await
     }
 }
 
 impl From<ReadRightsError> for PortError {
     fn from(error: ReadRightsError) -> Self {
         let is_ungranted = matches!(error, ReadRightsError::Missing(_));
-        Self { is_ungranted, ..Self::new("Rights", Retry::Loud, error) }
+        Self { is_ungranted, ..Self::new("Rights", Retry::WithEvent, error) }
     }
 }
 
@@ -305,12 +305,12 @@ impl From<RecordError> for PortError {
 
 impl From<MemoryShort> for PortError {
     fn from(error: MemoryShort) -> Self {
-        Self::new("MemoryShort", Retry::Quiet, error)
+        Self::new("MemoryShort", Retry::Silent, error)
     }
 }
 
 impl From<MemoryTooLarge> for PortError {
     fn from(error: MemoryTooLarge) -> Self {
-        Self::new("MemoryTooLarge", Retry::Loud, error)
+        Self::new("MemoryTooLarge", Retry::WithEvent, error)
     }
 }

@@ -13,7 +13,8 @@ use tracing::Instrument;
 
 use crate::cluster::access;
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::apply::{ApplyError, Carried};
+use crate::cluster::apply::Carried;
+use crate::cluster::objects::RequestError;
 use crate::controller::ControllerData;
 use crate::controller::reconcile::parents::Parents;
 use crate::controller::troubleshooting::log_differences;
@@ -26,7 +27,7 @@ pub(crate) struct ObjectWriter {
 }
 
 impl ObjectWriter {
-    pub(crate) async fn write(&self, op: &Op, writer: &Writer) -> Result<WriteAnswer, ApplyError> {
+    pub(crate) async fn write(&self, op: &Op, writer: &Writer) -> Result<WriteAnswer, RequestError> {
         let span = tracing::info_span!("write", op = op.verb(), object = %op.id());
         log_differences(&self.data, op);
         let guard = self.data.write_guard(op.id(), writer);
@@ -50,7 +51,7 @@ impl ObjectWriter {
     }
 
     /// A guard of owner references does not say which right it misses: the refusal names it from here on.
-    pub(crate) async fn naming_rights<T>(&self, done: Result<T, ApplyError>) -> Result<T, ApplyError> {
+    pub(crate) async fn naming_rights<T>(&self, done: Result<T, RequestError>) -> Result<T, RequestError> {
         let error = match done {
             Err(error) => error,
             done => return done,
@@ -68,7 +69,7 @@ impl ObjectWriter {
         claimed: &ClaimedObject,
         parent: &Object,
         writer: &Writer,
-    ) -> Result<Option<Arc<Object>>, ApplyError> {
+    ) -> Result<Option<Arc<Object>>, RequestError> {
         let (id, uid) = (claimed.id(), &claimed.object.uid);
         let guard = self.data.write_guard(&id, writer);
         let rewritten = self.api.rewrite(&id, uid, |object| claimed.carry_out(object, parent)).await;
@@ -83,7 +84,7 @@ impl ObjectWriter {
         parent: &Object,
         writer: &Writer,
         change: FinalizerChange<'_>,
-    ) -> Result<Option<Arc<Object>>, ApplyError> {
+    ) -> Result<Option<Arc<Object>>, RequestError> {
         let id = self.data.parent_id(parent);
         let guard = self.data.write_guard(&id, writer);
         let events = self.api.change_finalizers(&id, parent, change).await?;
@@ -97,7 +98,7 @@ impl ObjectWriter {
         op: &Op,
         writer: &Writer,
         guards: Vec<WriteGuard>,
-    ) -> Result<bool, ApplyError> {
+    ) -> Result<bool, RequestError> {
         let Op::Delete { id, uid } = op else { return Ok(false) };
         let deleted = match self.api.carry_out(op).await {
             Ok(done) => done.events.iter().any(|event| matches!(event, CacheEvent::Deleting(..))),

@@ -13,8 +13,8 @@ use metahook_core::pacing::lanes::Cause;
 use metahook_core::related::pending::{NextChange, PendingChange};
 use metahook_core::related::related_index::{Matching, NamespaceMatching};
 
+use crate::controller::heavy_work::Turn;
 use crate::controller::related::{RelatedObjects, State};
-use crate::controller::turns::Turn;
 use crate::store::Writer;
 use crate::store::change_queue::ChangeQueue;
 
@@ -103,7 +103,7 @@ impl RelatedObjects {
             }
             // Others had theirs in between.
             drop(turn.take());
-            turn = self.turns.take_for_matching().await;
+            turn = self.heavy_work.take_for_matching().await;
         }
     }
 

@@ -30,10 +30,10 @@ use metahook_core::related::{
 use crate::cluster::discovery::{Discovery, DiscoveryError};
 use crate::controller::Cluster;
 use crate::controller::ControllerData;
+use crate::controller::heavy_work::HeavyWorkLimiter;
 use crate::controller::hooks::{HookCaller, HookError, LoadedHooks};
 use crate::controller::related::scopes::{Followed, filled};
 use crate::controller::related::select::{Placed, Work};
-use crate::controller::turns::Turns;
 use crate::memory::Reservation;
 use crate::queue::Queue;
 use crate::store::{Store, Stores, WriteGuard, Writer};
@@ -48,7 +48,7 @@ pub(crate) struct RelatedObjects {
     discovery: Arc<Discovery>,
     stores: Arc<Stores>,
     bounds: CustomizeBounds,
-    turns: Turns,
+    heavy_work: HeavyWorkLimiter,
     state: Mutex<State>,
 }
 
@@ -120,7 +120,7 @@ impl RelatedError {
     pub(crate) fn retry(&self) -> Retry {
         match self {
             Self::Hook(error) => error.retry(),
-            Self::NotSynced { .. } => Retry::Quiet,
+            Self::NotSynced { .. } => Retry::Silent,
             Self::Kind { source, .. } => source.retry(),
             Self::Answer(_)
             | Self::Rule(_)
@@ -128,7 +128,7 @@ impl RelatedError {
             | Self::Memory(_)
             | Self::Work { .. }
             | Self::Watches { .. }
-            | Self::NotListed { .. } => Retry::Loud,
+            | Self::NotListed { .. } => Retry::WithEvent,
         }
     }
 }
@@ -161,7 +161,7 @@ impl RelatedObjects {
             discovery: Arc::clone(&cluster.discovery),
             stores: Arc::clone(&cluster.stores),
             bounds,
-            turns: cluster.turns.clone(),
+            heavy_work: cluster.heavy_work.clone(),
             state: Mutex::new(state),
         }
     }
@@ -236,7 +236,7 @@ impl RelatedObjects {
             states.iter().map(|state| (&**state, question(hook.via, hooks, state))).collect();
         let all = questions.iter().map(|(_, fingerprint)| *fingerprint).collect();
         self.lock().answers.keep_only(&parent.key, &all, self.data.elapsed());
-        let mut work = Work::new(self.bounds.steps, &self.turns);
+        let mut work = Work::new(self.bounds.steps, &self.heavy_work);
         let mut customized = Vec::new();
         let mut rules = Vec::new();
         for (state, fingerprint) in questions {

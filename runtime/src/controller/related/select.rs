@@ -13,8 +13,8 @@ use metahook_core::related::Related;
 use metahook_core::related::rule::{Asker, Finds, RelatedRule};
 use metahook_core::related::selection::Selection;
 
+use crate::controller::heavy_work::{HeavyWorkLimiter, Turn};
 use crate::controller::related::{RelatedError, RelatedObjects, Wait};
-use crate::controller::turns::{Turn, Turns};
 use crate::store::Store;
 
 /// Objects, or rules, that are looked at before other tasks get their turn.
@@ -33,7 +33,7 @@ pub(super) struct Work {
     /// Steps since other tasks ran.
     slice: usize,
     max: usize,
-    turns: Turns,
+    limiter: HeavyWorkLimiter,
     turn: Option<Turn>,
 }
 
@@ -46,8 +46,8 @@ pub(super) struct RuleStores {
 }
 
 impl Work {
-    pub(super) fn new(max: usize, turns: &Turns) -> Self {
-        Self { steps: 0, slice: 0, max, turns: turns.clone(), turn: None }
+    pub(super) fn new(max: usize, limiter: &HeavyWorkLimiter) -> Self {
+        Self { steps: 0, slice: 0, max, limiter: limiter.clone(), turn: None }
     }
 
     /// Before an answer of so many bytes is read.
@@ -59,7 +59,7 @@ impl Work {
 
     async fn take_turn(&mut self) {
         if self.turn.is_none() {
-            self.turn = self.turns.take().await;
+            self.turn = self.limiter.take().await;
         }
     }
 

@@ -87,9 +87,9 @@ impl ParentQueue {
             StartReason::Anew => self.sync_all(),
         }
         let reconciler = Arc::clone(&self.reconciler);
-        let work = move |key, streaks| {
+        let work = move |key, retry_state| {
             let reconciler = Arc::clone(&reconciler);
-            async move { reconciler.reconcile(&key, streaks).await }
+            async move { reconciler.reconcile(&key, retry_state).await }
         };
         queue::start_workers(&self.queue, workers, work)
     }
@@ -275,7 +275,7 @@ mod tests {
     use metahook_core::cache::CacheEvent;
     use metahook_core::object::Object;
     use metahook_core::object::id::Resource;
-    use metahook_core::reconcile::outcome::{Outcome, Streaks};
+    use metahook_core::reconcile::outcome::{Outcome, RetryState};
     use serde_json::json;
 
     use super::*;
@@ -295,7 +295,7 @@ mod tests {
         part.reconciler.parents.settled().fail(&failing, "HookConnect");
         let start = Instant::now();
         part.sync_failing();
-        assert_eq!(part.queue.next().await, Some((failing.clone(), Streaks::default())));
+        assert_eq!(part.queue.next().await, Some((failing.clone(), RetryState::default())));
         assert_eq!(start.elapsed(), Duration::ZERO);
         part.queue.done(&failing, Outcome::Settled(None));
         assert_eq!(part.queue.next().await.map(|(key, _)| key), Some(postponed));

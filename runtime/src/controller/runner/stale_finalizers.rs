@@ -17,10 +17,9 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
+use crate::cluster::config_maps::{config_map_id, delete_config_map, labelled_config_maps, read_config_map};
 use crate::cluster::discovery::Discovery;
-use crate::cluster::named_objects::{
-    ConfigMapError, apply_config_map, delete_config_map, labelled_config_maps, read_config_map,
-};
+use crate::cluster::objects::RequestError;
 use crate::controller::Context;
 use crate::controller::runner::ControllerRunner;
 use crate::store::Store;
@@ -103,7 +102,7 @@ async fn record(
     kind: ControllerKind,
     name: &str,
     finalized: &Finalized,
-) -> Result<(), ConfigMapError> {
+) -> Result<(), RequestError> {
     let key = record_place(api, kind, name);
     let known = read_config_map(api, &key).await?.and_then(|record| record.data).unwrap_or_default();
     let account = |account: &ServiceAccountRef| format!("{}/{}", account.namespace, account.name);
@@ -121,7 +120,7 @@ async fn record(
         "metadata": {"name": &*key.name, "namespace": &*key.namespace, "labels": {label: value}},
         "data": data,
     });
-    apply_config_map(api, &key, &body, "metahook").await.map(drop)
+    api.apply::<Value>(&config_map_id(&key), &body, "metahook").await.map(drop)
 }
 
 fn record_place(api: &ApiClient, kind: ControllerKind, name: &str) -> Key {

@@ -110,7 +110,7 @@ fn settle(
     let owner = owner(&parent, &rules);
     let mut written = 0;
     for _ in 0..passes {
-        history.read(read_late(history, owner, &server.observed()));
+        history.resolve_pending(read_late(history, owner, &server.observed()));
         let plan = children(owner, &server.observed(), desired, PastWrites { history, now: Duration::ZERO });
         prop_assert!(plan.problems.is_empty());
         for op in plan.ops {
@@ -147,7 +147,7 @@ proptest! {
         prop_assert_eq!(&plan(&late), &expected);
         let outcomes = read_late(&late, owner, &observed);
         prop_assert_eq!(outcomes.len(), if way.server_side { 0 } else { server.objects.len() });
-        late.read(outcomes);
+        late.resolve_pending(outcomes);
         prop_assert!(read_late(&late, owner, &observed).is_empty());
         prop_assert_eq!(&plan(&late), &expected);
     }

@@ -31,7 +31,7 @@ use crate::reconcile::rollout::RolloutState;
 use crate::related::deletion::{self, DeletionError, ShownObjects};
 use crate::rollout::record;
 use crate::rollout::revisions::{History, RevisionError};
-use crate::rollout::step::{self, At, Progress, Situation, Step};
+use crate::rollout::step::{self, Progress, RevisionChildren, Step, StepInput};
 
 /// All that a reconcile does, once its claims are carried out.
 #[derive(Debug, Default)]
@@ -173,16 +173,17 @@ impl ControllerConfig {
             let older: Vec<_> =
                 older.into_iter().map(|one| one.map(|one| one.desired).unwrap_or_default()).collect();
             let claimed = history.older.iter().map(|revision| &revision.claims);
-            let older: Vec<_> = claimed.zip(&older).map(|(claims, desired)| At { claims, desired }).collect();
-            let situation = Situation {
+            let older: Vec<_> =
+                claimed.zip(&older).map(|(claims, desired)| RevisionChildren { claims, desired }).collect();
+            let step = StepInput {
                 rolling: &rollout.config,
                 observed: children,
-                latest: At { claims: &history.latest.claims, desired: &wanted.desired },
+                latest: RevisionChildren { claims: &history.latest.claims, desired: &wanted.desired },
                 sequence: &wanted.sequence,
                 older: &older,
                 up_to_date: &|id, child, wanted| is_as_wanted(owner, id, child, wanted, past.history),
             };
-            self.plan_rollout(&mut plan, input, history, &situation, past);
+            self.plan_rollout(&mut plan, input, history, &step, past);
         } else {
             plan.plan_children(owner, children, wanted.desired, past);
         }
@@ -202,14 +203,16 @@ impl ControllerConfig {
         plan: &mut ReconcilePlan,
         input: &ReconcileInput,
         history: &History,
-        situation: &Situation<'_>,
+        step: &StepInput<'_>,
         past: PastWrites<'_>,
     ) {
-        let (step, owner) = (situation.step(), self.owner(&input.parent));
+        let owner = self.owner(&input.parent);
+        let (rolling, observed) = (step.rolling, step.observed);
+        let step = step.step();
         plan.add_rollout_step(input, history, &step);
         let generated = self.kind.generates_selector();
-        plan.revisions = record::writes(situation.rolling, owner, generated, history, &step.claims);
-        let mut moving = situation.observed.clone();
+        plan.revisions = record::writes(rolling, owner, generated, history, &step.claims);
+        let mut moving = observed.clone();
         step.held.iter().for_each(|id| moving.remove(id));
         plan.plan_children(owner, &moving, step.desired, past);
     }

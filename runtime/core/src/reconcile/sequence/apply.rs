@@ -71,7 +71,7 @@ impl<W: World> Sequence<'_, W> {
         // A finalized parent may not be selected from now on, and a webhook may not answer the next time.
         let last = plan.finalized || config.hooks.sync.via == Via::Webhook;
         let was_put_off = self.world.settled(|settled| settled.take_status_due(&parent.key));
-        let due = was_put_off || self.streaks.next != Pace::AtOnce || last;
+        let due = was_put_off || self.retry_state.next != Pace::AtOnce || last;
         let so_far = WrittenSoFar { wrote_children, failed: !effects.errors.is_empty(), due };
         let mut what = config.kind.name().children();
         match (status_timing(parent, so_far), &plan.decoration.status) {
@@ -108,12 +108,12 @@ impl<W: World> Sequence<'_, W> {
         let mut deleted = Vec::new();
         let mut all = WriteEffects::default();
         let mut left = &*planned.plan.deletions;
-        let mut width = WriteConcurrency::after(self.streaks.failures);
+        let mut width = WriteConcurrency::after(self.retry_state.failures);
         while !left.is_empty() {
             let (now, later) = width.split(left);
             let deletions = now.iter().map(|op| self.world.delete_related(op)).collect();
             let results = self.world.join(deletions).await;
-            width.went(results.iter().all(Result::is_ok));
+            width.record_batch(results.iter().all(Result::is_ok));
             for (op, result) in now.iter().zip(results) {
                 if matches!(result, Ok(true)) {
                     self.accept();

@@ -39,7 +39,7 @@ impl<W: World> Sequence<'_, W> {
         let late = read_late(&history, config.owner(parent), children);
         if !late.is_empty() {
             drop(history);
-            world.change_history(&parent.key, |history| history.read(late));
+            world.change_history(&parent.key, |history| history.resolve_pending(late));
             history = world.write_history(&parent.key);
         }
         let past = PastWrites { history: &history, now: world.now() };

@@ -31,7 +31,7 @@ impl<W: World> Sequence<'_, W> {
             effects.add(Err(ReconcileError::ChildFailed(why.clone())));
         }
         let mut taken = Vec::new();
-        let mut width = WriteConcurrency::after(self.streaks.failures);
+        let mut width = WriteConcurrency::after(self.retry_state.failures);
         for mut left in stages(&plan.ops) {
             while !left.is_empty() {
                 let (now, later) = width.split(left);
@@ -40,7 +40,7 @@ impl<W: World> Sequence<'_, W> {
                 for result in &mut written {
                     self.leave_taken(result, &mut taken);
                 }
-                width.went(written.iter().all(Result::is_ok));
+                width.record_batch(written.iter().all(Result::is_ok));
                 for result in written {
                     effects.add(result);
                 }

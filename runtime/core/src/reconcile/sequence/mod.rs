@@ -43,7 +43,7 @@ use crate::children::write_history::Drift;
 use crate::hash::Fingerprint;
 use crate::object::Object;
 use crate::reconcile::error::{ClaimError, ReconcileError};
-use crate::reconcile::outcome::{Changed, Streaks};
+use crate::reconcile::outcome::{Changed, RetryState};
 use crate::reconcile::plan::ReconcilePlan;
 use crate::reconcile::ports::{World, WriteAnswer, WriteError};
 #[cfg(doc)]
@@ -57,7 +57,7 @@ pub const TAKEN_RETRY_DELAY: Duration = Duration::from_mins(10);
 /// What went before a reconcile.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Start {
-    pub streaks: Streaks,
+    pub retry_state: RetryState,
     /// An attempt before, which found no memory, has written finalizers or claims.
     pub wrote: bool,
 }
@@ -128,13 +128,13 @@ pub struct Planned {
 /// One reconcile under way.
 struct Sequence<'w, W> {
     world: &'w W,
-    streaks: Streaks,
+    retry_state: RetryState,
     accepted: AtomicBool,
 }
 
 /// Reconciles one parent.
 pub async fn reconcile<W: World>(world: &W, parent: Arc<Object>, start: Start) -> ReconcileReport {
-    let sequence = Sequence::new(world, start.streaks);
+    let sequence = Sequence::new(world, start.retry_state);
     let mut report = ReconcileReport::new(Ok(Changed::Nothing), start);
     report.result = sequence.run(parent, &mut report).await;
     report.accepted |= sequence.accepted.load(Ordering::Relaxed);
@@ -143,7 +143,7 @@ pub async fn reconcile<W: World>(world: &W, parent: Arc<Object>, start: Start) -
 
 /// The second half of a reconcile alone, for tests of the writes of a world.
 pub async fn carry_out<W: World>(world: &W, planned: Planned, start: Start) -> ReconcileReport {
-    let sequence = Sequence::new(world, start.streaks);
+    let sequence = Sequence::new(world, start.retry_state);
     let mut report = ReconcileReport::new(Ok(Changed::Nothing), start);
     report.result = sequence.carry_out(planned, &mut report).await;
     report.accepted |= sequence.accepted.load(Ordering::Relaxed);
@@ -159,7 +159,7 @@ pub async fn claim<W: World>(
     parent: &Object,
     claims: &[ClaimedObject],
 ) -> Result<Claimed, ClaimError> {
-    Sequence::new(world, Streaks::default()).claim(parent, claims).await
+    Sequence::new(world, RetryState::default()).claim(parent, claims).await
 }
 
 impl ReconcileReport {
@@ -188,8 +188,8 @@ impl WriteEffect {
 }
 
 impl<'w, W: World> Sequence<'w, W> {
-    fn new(world: &'w W, streaks: Streaks) -> Self {
-        Self { world, streaks, accepted: AtomicBool::new(false) }
+    fn new(world: &'w W, retry_state: RetryState) -> Self {
+        Self { world, retry_state, accepted: AtomicBool::new(false) }
     }
 
     async fn run(
@@ -282,7 +282,7 @@ impl<'w, W: World> Sequence<'w, W> {
 
     fn changed(&self, planned: &Planned, effect: WriteEffect) -> Changed {
         // A write without effect teaches how the API server changes a value: a rollout may go on by that, once.
-        let learned = self.world.config().kind.rolling().is_some() && !self.streaks.self_triggered;
+        let learned = self.world.config().kind.rolling().is_some() && !self.retry_state.self_triggered;
         match effect {
             WriteEffect::Nothing | WriteEffect::NameTaken => Changed::Nothing,
             WriteEffect::NoEffect if !learned => Changed::Nothing,

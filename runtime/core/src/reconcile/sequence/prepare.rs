@@ -187,7 +187,7 @@ impl<W: World> Sequence<'_, W> {
         let asking = if is_wasm && differs { Asking::Anew } else { asking };
         let mut found = match world.related(hooks, &states, asking).await {
             // An older state may be forged: where the customize hook fails about one, no hook is asked about any of them.
-            Err(error) if states.len() > 1 && error.retry == Retry::Loud => {
+            Err(error) if states.len() > 1 && error.retry == Retry::WithEvent => {
                 states.truncate(1);
                 let found = world.related(hooks, &states, asking).await?;
                 if let Some(rollout) = &mut rollout {

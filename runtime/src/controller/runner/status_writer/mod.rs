@@ -19,8 +19,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::apply::ApplyError;
 use crate::cluster::events::Recorder;
+use crate::cluster::objects::RequestError;
 use crate::cluster::rights::UNGRANTED_DELAY;
 use crate::controller::Context;
 use crate::controller::brake::{RecordError, RecordRequest};
@@ -197,7 +197,7 @@ impl StatusWriter {
         loop {
             let now = report.borrow_and_update().clone();
             let result = self.write(&now).await;
-            if result.as_ref().is_err_and(ApplyError::is_conflict) && tries.next().is_some() {
+            if result.as_ref().is_err_and(RequestError::is_conflict) && tries.next().is_some() {
                 // Another version of the controller has come, or comes.
                 tokio::time::sleep(WRITE_DELAY).await;
                 continue;
@@ -211,7 +211,7 @@ impl StatusWriter {
     }
 
     /// Notes what came of a write, and logs what is new about it.
-    fn note(&mut self, result: &Result<bool, ApplyError>) {
+    fn note(&mut self, result: &Result<bool, RequestError>) {
         let key = &self.key;
         let before = self.state;
         self.state = match result {
@@ -240,7 +240,7 @@ impl StatusWriter {
     }
 
     /// The controller works all the same, as with roles that Metacontroller's users wrote.
-    fn record_ungranted(&self, error: &ApplyError) {
+    fn record_ungranted(&self, error: &RequestError) {
         let message = format!("The controller works, and its status is not written: {}", error_chain(error));
         tracing::warn!(controller = %self.key, reason = message, "the status of a controller may not be written");
         if let Some(object) = self.now() {
@@ -282,7 +282,7 @@ impl StatusWriter {
     }
 
     /// `Ok(false)`: the API server took the write and dropped what was in it.
-    async fn write(&mut self, report: &Report) -> Result<bool, ApplyError> {
+    async fn write(&mut self, report: &Report) -> Result<bool, RequestError> {
         let Some(object) = self.now() else {
             return Ok(true);
         };
@@ -294,7 +294,7 @@ impl StatusWriter {
         self.put(&object, &status).await
     }
 
-    async fn put(&mut self, object: &Object, status: &ControllerStatus) -> Result<bool, ApplyError> {
+    async fn put(&mut self, object: &Object, status: &ControllerStatus) -> Result<bool, RequestError> {
         let body = json!({
             "apiVersion": object.gvk.api_version(),
             "kind": &*object.gvk.kind,

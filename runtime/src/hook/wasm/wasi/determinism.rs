@@ -11,7 +11,7 @@ use metahook_core::object::Object;
 use sha2::{Digest as _, Sha256};
 
 use super::memory::{Errno, Failure};
-use crate::cluster::named_objects::SeedKey;
+use crate::cluster::installation_key::SeedKey;
 
 /// Nanoseconds that pass at each reading, which are also the clocks' resolution: more than none, since Go refuses a clock
 /// at 0 and a program that waits in a loop has to end; few, so that a program that measures itself finds itself quick.

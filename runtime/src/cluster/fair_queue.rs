@@ -1,4 +1,4 @@
-//! Line of Events that wait: bounded, and fair to namespaces and to the objects that the Events are about.
+//! Queue of Events that wait: bounded, and fair to namespaces and to the objects that the Events are about.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ const MAX_OF_OBJECT: usize = 32;
 const MAX_WAITING: usize = 8192;
 
 /// Things by the namespace and the object that they are about. The namespaces take turns, and so do the objects of each.
-pub(super) struct FairLine<T>(Turns<Turns<VecDeque<T>>>);
+pub(super) struct FairQueue<T>(Turns<Turns<VecDeque<T>>>);
 
 /// Those for whom something waits, in their turns.
 struct Turns<V> {
@@ -41,7 +41,7 @@ impl<V> Default for Turns<V> {
     }
 }
 
-impl<T> Default for FairLine<T> {
+impl<T> Default for FairQueue<T> {
     fn default() -> Self {
         Self(Turns::default())
     }
@@ -98,7 +98,7 @@ impl<V: Count> Turns<V> {
     }
 }
 
-impl<T> FairLine<T> {
+impl<T> FairQueue<T> {
     /// Gives back what is dropped: another thing, or this one.
     pub(super) fn add(&mut self, (namespace, about): (&str, &str), one: T) -> Option<T> {
         let line = &mut self.0;
@@ -138,17 +138,17 @@ mod tests {
     use super::*;
 
     /// Adds the numbers from 0 of an object; gives back how many were dropped, of whichever object.
-    fn add(line: &mut FairLine<(String, usize)>, namespace: &str, about: &str, count: usize) -> usize {
+    fn add(line: &mut FairQueue<(String, usize)>, namespace: &str, about: &str, count: usize) -> usize {
         (0..count).filter_map(|number| line.add((namespace, about), (about.to_owned(), number))).count()
     }
 
-    fn taken(line: &mut FairLine<(String, usize)>) -> Vec<String> {
+    fn taken(line: &mut FairQueue<(String, usize)>) -> Vec<String> {
         std::iter::from_fn(|| line.next()).map(|(about, number)| format!("{about}{number}")).collect()
     }
 
     #[test]
     fn namespaces_take_turns_and_their_objects_too() {
-        let mut line = FairLine::default();
+        let mut line = FairQueue::default();
         for (namespace, about, count) in [("n", "a", 3), ("n", "b", 1), ("m", "c", 2)] {
             assert_eq!(add(&mut line, namespace, about, count), 0);
         }
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_full_line_takes_a_newcomer_in_place_of_one_of_the_largest() {
-        let mut line = FairLine::default();
+        let mut line = FairQueue::default();
         assert_eq!(add(&mut line, "n", "one", 100), 100 - MAX_OF_OBJECT);
         for about in MAX_OF_OBJECT..MAX_WAITING {
             assert_eq!(add(&mut line, "n", &format!("p{about}-"), 1), 0);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn where_all_have_one_those_of_the_own_namespace_stay() {
-        let mut line = FairLine::default();
+        let mut line = FairQueue::default();
         for about in 0..MAX_WAITING {
             assert_eq!(add(&mut line, "n", &format!("p{about}-"), 1), 0);
         }
@@ -187,7 +187,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_counted_is_what_is_there(deeds in prop::collection::vec((0..3_usize, 0..4_usize, 0..4_u8), 0..60)) {
-            let mut line = FairLine::default();
+            let mut line = FairQueue::default();
             let mut count = 0;
             for (namespace, about, deed) in deeds {
                 let (namespace, about) = (namespace.to_string(), format!("{namespace}-{about}"));

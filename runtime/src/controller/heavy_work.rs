@@ -1,4 +1,4 @@
-//! Turns of heavy work: what keeps a core busy for long takes a quarter of the cores at most, so that others go on.
+//! Limit of heavy work: what keeps a core busy for long takes a quarter of the cores at most, so that others go on.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ const HEAVY: usize = 1 << 20;
 /// Work that pays for less rest than this goes on: timers have no finer steps.
 const MIN_REST: Duration = Duration::from_millis(2);
 
-/// The turns that all reconciles of the server share.
+/// Limits the heavy work of all reconciles of the server.
 #[derive(Clone)]
-pub(crate) struct Turns {
+pub(crate) struct HeavyWorkLimiter {
     free: Arc<Semaphore>,
     /// For the matching of changes with rules, which would keep reconciles waiting.
     matching: Arc<Semaphore>,
@@ -31,13 +31,13 @@ pub(crate) struct Turn {
     since: Instant,
 }
 
-impl Default for Turns {
+impl Default for HeavyWorkLimiter {
     fn default() -> Self {
         Self::of(std::thread::available_parallelism().map_or(1, NonZero::get))
     }
 }
 
-impl Turns {
+impl HeavyWorkLimiter {
     /// A quarter of these cores: less than one of them by resting in between.
     fn of(cores: usize) -> Self {
         let rest = match cores {
@@ -103,29 +103,29 @@ mod tests {
     #[test]
     fn heavy_work_takes_a_quarter_of_the_cores() {
         for (cores, turns, rest) in [(1, 1, 3), (2, 1, 1), (4, 1, 0), (7, 1, 0), (8, 2, 0), (64, 16, 0)] {
-            let all = Turns::of(cores);
+            let all = HeavyWorkLimiter::of(cores);
             assert_eq!((all.free.available_permits(), all.rest), (turns, rest), "{cores} cores");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_turn_ends_after_its_rest() {
-        let turns = Turns::of(1);
+        let limiter = HeavyWorkLimiter::of(1);
         let busy = || std::thread::sleep(Duration::from_millis(3));
-        turns.work(HEAVY - 1, busy).await;
-        assert_eq!(turns.free.available_permits(), 1, "nobody waits for little work");
-        turns.work(HEAVY, busy).await;
-        assert_eq!(turns.free.available_permits(), 0);
+        limiter.work(HEAVY - 1, busy).await;
+        assert_eq!(limiter.free.available_permits(), 1, "nobody waits for little work");
+        limiter.work(HEAVY, busy).await;
+        assert_eq!(limiter.free.available_permits(), 0);
         let before = tokio::time::Instant::now();
-        let next = turns.take().await.unwrap();
+        let next = limiter.take().await.unwrap();
         assert!(before.elapsed() >= Duration::from_millis(9), "{:?}", before.elapsed());
         drop(next);
-        assert_eq!(turns.free.available_permits(), 1);
+        assert_eq!(limiter.free.available_permits(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_turn_rests_where_it_worked_enough() {
-        let mut turn = Turns::of(2).take().await.unwrap();
+        let mut turn = HeavyWorkLimiter::of(2).take().await.unwrap();
         let before = tokio::time::Instant::now();
         turn.pause().await;
         assert_eq!(before.elapsed(), Duration::ZERO);

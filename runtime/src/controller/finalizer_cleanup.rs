@@ -9,19 +9,18 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, ObjectId};
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::apply::ApplyError;
 use crate::cluster::discovery::{Discovery, DiscoveryError};
-use crate::cluster::manifests::{self, ManifestError};
+use crate::cluster::objects::RequestError;
 use crate::controller::runner::stale_finalizers;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LeaveError {
+pub(crate) enum FinalizerCleanupError {
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
     #[error(transparent)]
-    List(#[from] ManifestError),
+    List(#[from] RequestError),
     #[error("the controller's finalizer could not be taken off {}; the first", counted(*count, "object", "objects"))]
-    Finalizers { count: usize, source: ApplyError },
+    Finalizers { count: usize, source: RequestError },
 }
 
 /// The kinds of parents of a controller as it is written; none where it cannot be read.
@@ -34,7 +33,7 @@ pub(crate) async fn finalized(
     api: &ApiClient,
     kind: ControllerKind,
     controller: &Object,
-) -> Result<Vec<(ObjectId, Object)>, LeaveError> {
+) -> Result<Vec<(ObjectId, Object)>, FinalizerCleanupError> {
     let discovery = Discovery::new(api.clone());
     let own = finalizer(kind, &controller.key.name);
     let mut all = Vec::new();
@@ -44,7 +43,7 @@ pub(crate) async fn finalized(
             Err(error) if error.is_not_served() => continue,
             resource => resource?,
         };
-        let found = manifests::list(api, &resource).await?.into_iter();
+        let found = api.list_objects(&resource).await?.into_iter();
         let found = found.filter(|object| object.finalizers.contains(&own));
         all.extend(
             found.map(|object| {
@@ -60,7 +59,7 @@ pub(crate) async fn take_off_finalizers(
     api: &ApiClient,
     kind: ControllerKind,
     controller: &Object,
-) -> Result<usize, LeaveError> {
+) -> Result<usize, FinalizerCleanupError> {
     let own = finalizer(kind, &controller.key.name);
     let is_own = |one: &str| one == own;
     let all = finalized(api, kind, controller).await?;
@@ -73,7 +72,7 @@ pub(crate) async fn take_off_finalizers(
     }
     match first {
         None => Ok(all.len()),
-        Some(source) => Err(LeaveError::Finalizers { count: failed, source }),
+        Some(source) => Err(FinalizerCleanupError::Finalizers { count: failed, source }),
     }
 }
 
@@ -127,7 +126,7 @@ mod tests {
         });
         let controller = Object::parse(&controller.to_string(), None).unwrap();
         let error = take_off_finalizers(&api, ControllerKind::Composite, &controller).await.unwrap_err();
-        assert!(matches!(error, LeaveError::Finalizers { count: 1, .. }), "{error:?}");
+        assert!(matches!(error, FinalizerCleanupError::Finalizers { count: 1, .. }), "{error:?}");
         assert_eq!(*lock(&patched), ["a", "c", "d"]);
     }
 }

@@ -1,0 +1,41 @@
+//! ConfigMaps that metahook writes: of packed modules, and of records.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use metahook_core::object::id::{Key, ObjectId};
+
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::named_objects::Kind;
+use crate::cluster::objects::{Precondition, RequestError, RequestErrorKind};
+use crate::cluster::paths::segment;
+
+/// At most so many are read.
+const MAX_LISTED: usize = 1000;
+
+pub(crate) fn config_map_id(key: &Key) -> ObjectId {
+    ObjectId { resource: Kind::ConfigMap.resource().into(), key: key.clone() }
+}
+
+pub(crate) async fn read_config_map(api: &ApiClient, key: &Key) -> Result<Option<ConfigMap>, RequestError> {
+    api.read_as(&config_map_id(key)).await
+}
+
+/// The `ConfigMap`s of a namespace that have a label.
+pub(crate) async fn labelled_config_maps(
+    api: &ApiClient,
+    namespace: &str,
+    [label, value]: [&str; 2],
+) -> Result<Vec<ConfigMap>, RequestError> {
+    let resource = Kind::ConfigMap.resource();
+    let query = format!("labelSelector={}%3D{}&", segment(label), segment(value));
+    let items = api.list(&resource, namespace, &query, MAX_LISTED).await?;
+    let all = items.iter().map(|item| serde_json::from_str(item.get())).collect::<Result<_, _>>();
+    all.map_err(|error| RequestError::of_list(&resource, namespace, RequestErrorKind::from(error)))
+}
+
+/// Deletes it as it is now: what another server makes of it meanwhile stays. One that is gone already is as good.
+pub(crate) async fn delete_config_map(api: &ApiClient, key: &Key) -> Result<(), RequestError> {
+    let Some(ConfigMap { metadata, .. }) = read_config_map(api, key).await? else { return Ok(()) };
+    let uid = metadata.uid.unwrap_or_default();
+    let seen = Precondition { uid: &uid, version: metadata.resource_version.as_deref() };
+    api.delete(&config_map_id(key), &seen).await.map(drop)
+}

@@ -1,0 +1,483 @@
+//! Objects at the API server, a request per verb, and one error that names verb, object and cause.
+
+use std::error::Error;
+use std::fmt;
+
+use http::{Method, StatusCode};
+use metahook_core::api::access::OwnerGuard;
+use metahook_core::object::id::{Key, ObjectId, Resource, Uid};
+use metahook_core::object::{Object, ObjectError};
+use metahook_core::reconcile::outcome::Retry;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::cluster::api_client::{Answer, ApiClient, SERVER_SIDE_APPLY, Unreachable};
+use crate::cluster::paths::{list_path, object_path, segment};
+use crate::cluster::rights;
+
+/// A request about an object, or about all of a kind, that was not carried out.
+#[derive(Debug, thiserror::Error)]
+#[error("{verb} {}", target(id))]
+pub struct RequestError {
+    verb: &'static str,
+    /// Without a name where the request is about a list.
+    id: Box<ObjectId>,
+    #[source]
+    kind: RequestErrorKind,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestErrorKind {
+    #[error("it has changed meanwhile: {0}")]
+    Conflict(String),
+    #[error("an object of that name exists already: {0}; delete it or choose another name")]
+    Exists(String),
+    #[error("it is this parent's, and has not been observed yet")]
+    Unobserved,
+    #[error("{0}")]
+    Refused(String),
+    #[error("{0}")]
+    Ungranted(String),
+    #[error("there is no namespace {0}: create it with `kubectl create namespace {0}`")]
+    NoNamespace(String),
+    #[error("it can be neither updated in place nor recreated, so it is left as it is: {0}")]
+    NotRecreatable(String),
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    #[error("the answer cannot be read")]
+    Answer(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// What a user can do who wants an object deleted that cannot be recreated.
+pub(super) const WAY_OUT: &str = "; to have it deleted all the same";
+
+fn target(id: &ObjectId) -> String {
+    let (plural, Key { namespace, name }) = (&id.resource.plural, &id.key);
+    match (namespace.is_empty(), name.is_empty()) {
+        (_, false) => id.to_string(),
+        (true, true) => plural.to_string(),
+        (false, true) => format!("{plural} in {namespace}"),
+    }
+}
+
+impl RequestError {
+    pub(super) fn new(verb: &'static str, id: &ObjectId, kind: RequestErrorKind) -> Self {
+        Self { verb, id: Box::new(id.clone()), kind }
+    }
+
+    pub(super) fn of_list(resource: &Resource, namespace: &str, kind: RequestErrorKind) -> Self {
+        let id = ObjectId { resource: resource.clone().into(), key: Key::new(namespace, "") };
+        Self::new("list", &id, kind)
+    }
+
+    pub(crate) fn id(&self) -> &ObjectId {
+        &self.id
+    }
+
+    pub(crate) fn kind(&self) -> &RequestErrorKind {
+        &self.kind
+    }
+
+    /// A right is missing.
+    pub(crate) fn is_ungranted(&self) -> bool {
+        matches!(self.kind, RequestErrorKind::Ungranted(_))
+    }
+
+    /// Another client was faster, or what is to be written has not been observed yet.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self.kind, RequestErrorKind::Conflict(_) | RequestErrorKind::Unobserved)
+    }
+
+    /// The guard of owner references that refused it, and the object.
+    pub(crate) fn guard(&self) -> Option<(OwnerGuard, &ObjectId)> {
+        let (RequestErrorKind::Refused(message) | RequestErrorKind::NotRecreatable(message)) = &self.kind
+        else {
+            return None;
+        };
+        Some((OwnerGuard::of(message)?, &self.id))
+    }
+
+    /// The same, with a message that names the right that the guard asks for.
+    pub(crate) fn with_right(mut self, message: String) -> Self {
+        self.kind = match self.kind {
+            RequestErrorKind::NotRecreatable(before) => {
+                let way_out = before.find(WAY_OUT).and_then(|at| before.get(at..)).unwrap_or_default();
+                RequestErrorKind::NotRecreatable(message + way_out)
+            }
+            _ => RequestErrorKind::Ungranted(message),
+        };
+        self
+    }
+
+    /// How a reconcile that needs it is retried. Neither a conflict with another client nor a busy API server is worth an
+    /// Event: the watch event of the other write is on its way.
+    pub(crate) fn retry(&self) -> Retry {
+        match &self.kind {
+            RequestErrorKind::Unreachable(error) => error.retry(),
+            _ if self.is_conflict() => Retry::Silent,
+            _ => Retry::WithEvent,
+        }
+    }
+}
+
+impl From<ObjectError> for RequestErrorKind {
+    fn from(error: ObjectError) -> Self {
+        Self::Answer(error.into())
+    }
+}
+
+impl From<serde_json::Error> for RequestErrorKind {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Answer(error.into())
+    }
+}
+
+impl RequestErrorKind {
+    /// Why the API server did not do what it was asked.
+    pub(super) fn of_refusal(answer: &Answer) -> Self {
+        let message = answer.message();
+        match answer.status {
+            StatusCode::CONFLICT => Self::Conflict(message),
+            status if rights::is_ungranted(status.as_u16(), &message) => Self::Ungranted(message),
+            _ => Self::Refused(message),
+        }
+    }
+}
+
+/// What stands in the query of a write.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WriteOptions<'a> {
+    manager: &'a str,
+    validation: &'static str,
+    force: Option<bool>,
+    dry_run: bool,
+}
+
+impl<'a> WriteOptions<'a> {
+    /// The API server warns of fields that it does not know.
+    pub(super) const fn by(manager: &'a str) -> Self {
+        Self { manager, validation: "Warn", force: None, dry_run: false }
+    }
+
+    /// The API server refuses fields that it does not know.
+    pub(super) const fn strict(self) -> Self {
+        Self { validation: "Strict", ..self }
+    }
+
+    /// For server-side apply: whether fields of other managers are taken over.
+    pub(super) const fn force(self, force: bool) -> Self {
+        Self { force: Some(force), ..self }
+    }
+
+    /// Nothing is stored.
+    pub(super) const fn dry_run(self) -> Self {
+        Self { dry_run: true, ..self }
+    }
+}
+
+impl fmt::Display for WriteOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fieldManager={}&fieldValidation={}", segment(self.manager), self.validation)?;
+        if let Some(force) = self.force {
+            write!(f, "&force={force}")?;
+        }
+        if self.dry_run { f.write_str("&dryRun=All") } else { Ok(()) }
+    }
+}
+
+/// The object that a deletion is about: another one of its name stays.
+#[derive(Debug)]
+pub(crate) struct Precondition<'a> {
+    pub(crate) uid: &'a str,
+    /// `None`: whatever has been written to it meanwhile.
+    pub(crate) version: Option<&'a str>,
+}
+
+/// The requests, whose answers callers read by themselves.
+impl ApiClient {
+    pub(super) async fn request_get(&self, id: &ObjectId) -> Result<Answer, Unreachable> {
+        self.get(&object_path(&id.resource, &id.key)).await
+    }
+
+    pub(super) async fn request_create(
+        &self,
+        id: &ObjectId,
+        body: &Value,
+        options: WriteOptions<'_>,
+    ) -> Result<Answer, Unreachable> {
+        let path = format!("{}?{options}", list_path(&id.resource, &id.key.namespace));
+        self.send(Method::POST, &path, body).await
+    }
+
+    pub(super) async fn request_replace(
+        &self,
+        id: &ObjectId,
+        body: &Value,
+        options: WriteOptions<'_>,
+    ) -> Result<Answer, Unreachable> {
+        let path = format!("{}?{options}", object_path(&id.resource, &id.key));
+        self.send(Method::PUT, &path, body).await
+    }
+
+    pub(super) async fn request_replace_status(
+        &self,
+        id: &ObjectId,
+        body: &Value,
+        options: WriteOptions<'_>,
+    ) -> Result<Answer, Unreachable> {
+        let path = format!("{}/status?{options}", object_path(&id.resource, &id.key));
+        self.send(Method::PUT, &path, body).await
+    }
+
+    /// `kind`: the content type of the patch.
+    pub(super) async fn request_patch(
+        &self,
+        id: &ObjectId,
+        kind: &str,
+        body: &Value,
+        options: WriteOptions<'_>,
+    ) -> Result<Answer, Unreachable> {
+        let path = format!("{}?{options}", object_path(&id.resource, &id.key));
+        self.patch(kind, &path, body).await
+    }
+
+    /// Some kinds leave their own children behind by default: they go in the background.
+    pub(super) async fn request_delete(
+        &self,
+        id: &ObjectId,
+        seen: &Precondition<'_>,
+    ) -> Result<Answer, Unreachable> {
+        let preconditions = match seen.version {
+            Some(version) => json!({ "uid": seen.uid, "resourceVersion": version }),
+            None => json!({ "uid": seen.uid }),
+        };
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions",
+            "preconditions": preconditions,
+            "propagationPolicy": "Background",
+        });
+        self.send(Method::DELETE, &object_path(&id.resource, &id.key), &options).await
+    }
+}
+
+impl ApiClient {
+    /// The object as it is now; `None` where it does not exist.
+    pub(crate) async fn read_as<T: DeserializeOwned>(
+        &self,
+        id: &ObjectId,
+    ) -> Result<Option<T>, RequestError> {
+        let read = async {
+            let answer = self.request_get(id).await?;
+            if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { body(&answer).map(Some) }
+        };
+        read.await.map_err(|kind| RequestError::new("read", id, kind))
+    }
+
+    /// The same, as reconciles see objects.
+    pub(crate) async fn read(&self, id: &ObjectId) -> Result<Option<Object>, RequestError> {
+        let answer = self.request_get(id).await.map_err(RequestErrorKind::from);
+        answer.and_then(|answer| found(id, &answer)).map_err(|kind| RequestError::new("read", id, kind))
+    }
+
+    /// Makes the object; `None` where there is one of its name.
+    pub(super) async fn create<T: DeserializeOwned>(
+        &self,
+        id: &ObjectId,
+        object: &Value,
+        manager: &str,
+    ) -> Result<Option<T>, RequestError> {
+        let created = async {
+            let answer = self.request_create(id, object, WriteOptions::by(manager)).await?;
+            if is_taken(&answer) { Ok(None) } else { body(&answer).map(Some) }
+        };
+        created.await.map_err(|kind| RequestError::new("create", id, kind))
+    }
+
+    /// Puts the object in the place of the version that it carries. One that is gone has changed, too.
+    pub(crate) async fn replace<T: DeserializeOwned>(
+        &self,
+        id: &ObjectId,
+        object: &Value,
+        manager: &str,
+    ) -> Result<T, RequestError> {
+        let replaced = async {
+            let answer = self.request_replace(id, object, WriteOptions::by(manager)).await?;
+            match answer.status {
+                StatusCode::NOT_FOUND => Err(RequestErrorKind::Conflict(answer.message())),
+                _ => body(&answer),
+            }
+        };
+        replaced.await.map_err(|kind| RequestError::new("replace", id, kind))
+    }
+
+    /// Server-side apply, also of fields that another manager owns; the object as it is then. A field that the API server does
+    /// not know is refused.
+    pub(crate) async fn apply<T: DeserializeOwned>(
+        &self,
+        id: &ObjectId,
+        object: &Value,
+        manager: &str,
+    ) -> Result<T, RequestError> {
+        let options = WriteOptions::by(manager).strict().force(true);
+        let applied = async {
+            let answer = self.request_patch(id, SERVER_SIDE_APPLY, object, options).await?;
+            let namespace = &id.key.namespace;
+            if answer.status == StatusCode::NOT_FOUND && is_about_namespace(&answer, namespace) {
+                return Err(RequestErrorKind::NoNamespace(namespace.to_string()));
+            }
+            body(&answer)
+        };
+        applied.await.map_err(|kind| RequestError::new("apply", id, kind))
+    }
+
+    /// Deletes the object that was seen; `false` where it is gone already.
+    pub(crate) async fn delete(&self, id: &ObjectId, seen: &Precondition<'_>) -> Result<bool, RequestError> {
+        let deleted = async {
+            let answer = self.request_delete(id, seen).await?;
+            if answer.status == StatusCode::NOT_FOUND {
+                return Ok(false);
+            }
+            accepted(&answer).map(|()| true)
+        };
+        deleted.await.map_err(|kind| RequestError::new("delete", id, kind))
+    }
+
+    /// All objects of a kind, page by page.
+    pub(crate) async fn list_objects(&self, resource: &Resource) -> Result<Vec<Object>, RequestError> {
+        let items = self.list(resource, "", "", usize::MAX).await?;
+        // What is no object carries no finalizers of ours.
+        Ok(items.iter().filter_map(|item| Object::parse(item.get(), Some(&resource.gvk)).ok()).collect())
+    }
+}
+
+/// The API server misses the namespace, and not the kind.
+fn is_about_namespace(answer: &Answer, namespace: &str) -> bool {
+    !namespace.is_empty() && answer.message().contains(&format!("namespaces \"{namespace}\" not found"))
+}
+
+/// Whether an object was not made since there is one of its name.
+pub(super) fn is_taken(answer: &Answer) -> bool {
+    answer.status == StatusCode::CONFLICT && answer.reason() == "AlreadyExists"
+}
+
+pub(super) fn accepted(answer: &Answer) -> Result<(), RequestErrorKind> {
+    if answer.status.is_success() { Ok(()) } else { Err(RequestErrorKind::of_refusal(answer)) }
+}
+
+pub(super) fn body<T: DeserializeOwned>(answer: &Answer) -> Result<T, RequestErrorKind> {
+    accepted(answer)?;
+    Ok(serde_json::from_str(&answer.body)?)
+}
+
+pub(super) fn object(id: &ObjectId, answer: &Answer) -> Result<Object, RequestErrorKind> {
+    accepted(answer)?;
+    Ok(Object::parse(&answer.body, Some(&id.resource.gvk))?)
+}
+
+/// The object of an answer to a read; `None` where it does not exist.
+pub(super) fn found(id: &ObjectId, answer: &Answer) -> Result<Option<Object>, RequestErrorKind> {
+    if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { object(id, answer).map(Some) }
+}
+
+impl<'a> Precondition<'a> {
+    /// The object with this manifest, whatever has been written to it since.
+    pub(crate) fn seen(object: &'a Value) -> Self {
+        let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+        Self { uid, version: None }
+    }
+
+    /// This object and no other one, whatever has been written to it since.
+    pub(crate) fn of(uid: &'a Uid) -> Self {
+        Self { uid: uid.as_str(), version: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::Response;
+    use metahook_core::object::id::Gvk;
+
+    use super::*;
+    use crate::cluster::fake::{self, Requests};
+    use crate::telemetry::error_chain;
+
+    fn id() -> ObjectId {
+        let gvk = Gvk::new("v1", "ConfigMap");
+        let resource = Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: false };
+        ObjectId { resource: Arc::new(resource), key: Key::new("n", "m") }
+    }
+
+    fn answering(status: u16, body: &Value) -> ApiClient {
+        let body = body.to_string();
+        fake::answering(move |_| Response::builder().status(status).body(body.clone()).ok())
+    }
+
+    #[tokio::test]
+    async fn refusals_name_the_object_and_what_to_do() {
+        let refused = async |status: u16, message: &str| {
+            let api = answering(status, &json!({ "message": message }));
+            let error = api.apply::<Value>(&id(), &json!({}), "m").await.unwrap_err();
+            (error.is_conflict(), error_chain(&error))
+        };
+        let (_, missing) = refused(404, "namespaces \"n\" not found").await;
+        assert_eq!(
+            missing,
+            "apply ConfigMap n/m: there is no namespace n: create it with `kubectl create namespace n`"
+        );
+        assert!(refused(409, "x").await.0);
+        let (_, forbidden) = refused(403, "User \"a\" cannot patch configmaps").await;
+        assert!(forbidden.starts_with("apply ConfigMap n/m: User \"a\" cannot patch"), "{forbidden}");
+        let listed = async |namespace: &str| {
+            let api = answering(403, &json!({ "message": "no" }));
+            error_chain(&api.list(&id().resource, namespace, "", 1).await.unwrap_err())
+        };
+        assert_eq!(listed("n").await, "list configmaps in n: no");
+        assert_eq!(listed("").await, "list configmaps: no");
+    }
+
+    #[tokio::test]
+    async fn only_the_object_that_was_seen_is_deleted() {
+        let requests = Requests::default();
+        let api = fake::recording(&requests, |_| Response::builder().status(404).body("{}".to_owned()).ok());
+        assert!(!api.delete(&id(), &Precondition { uid: "u", version: None }).await.unwrap());
+        assert!(api.read_as::<Value>(&id()).await.unwrap().is_none());
+        let path = "/api/v1/namespaces/n/configmaps/m";
+        assert_eq!(requests.take(), [format!("DELETE {path}"), format!("GET {path}")]);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_taken_is_no_conflict() {
+        let created = async |reason: &str| {
+            let api = answering(409, &json!({ "reason": reason }));
+            api.create::<Value>(&id(), &json!({}), "m").await
+        };
+        assert!(created("AlreadyExists").await.unwrap().is_none());
+        assert!(created("Conflict").await.unwrap_err().is_conflict());
+    }
+
+    #[test]
+    fn a_refusal_of_a_guard_of_owner_references_names_the_right() {
+        let refused = "configmaps \"c\" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil> (403)";
+        let named = |kind| {
+            let error = RequestError::new("create", &id(), kind);
+            error.guard().is_some().then(|| error.with_right("User \"u\" cannot x".to_owned()))
+        };
+        let error = named(RequestErrorKind::Refused(refused.to_owned())).unwrap();
+        assert!(error.is_ungranted(), "it is tried again as soon as other rights");
+        assert_eq!(error.kind.to_string(), "User \"u\" cannot x");
+        let error = named(RequestErrorKind::NotRecreatable(format!("{refused}{WAY_OUT}, agree"))).unwrap();
+        assert!(error.kind.to_string().ends_with("cannot x; to have it deleted all the same, agree"));
+        assert!(named(RequestErrorKind::Refused("exceeded quota: q".to_owned())).is_none());
+        assert!(named(RequestErrorKind::Conflict(refused.to_owned())).is_none());
+    }
+
+    #[test]
+    fn options_of_a_write_stand_in_its_query() {
+        let plain = WriteOptions::by("a b");
+        assert_eq!(plain.to_string(), "fieldManager=a%20b&fieldValidation=Warn");
+        let all = plain.strict().force(false).dry_run();
+        assert_eq!(all.to_string(), "fieldManager=a%20b&fieldValidation=Strict&force=false&dryRun=All");
+    }
+}
