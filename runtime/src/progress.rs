@@ -23,7 +23,7 @@ pub(crate) struct Progress(Option<Arc<Mutex<dyn Write + Send>>>);
 pub(crate) struct Step(Option<(mpsc::Sender<()>, JoinHandle<()>)>);
 
 /// A wait whose reason may change.
-pub(crate) struct Waiting {
+pub(crate) struct WaitStep {
     progress: Progress,
     since: Instant,
     told: String,
@@ -56,8 +56,8 @@ impl Progress {
         Step(thread::Builder::new().spawn(teller).ok().map(|teller| (done, teller)))
     }
 
-    pub(crate) fn waiting(&self) -> Waiting {
-        Waiting { progress: self.clone(), since: Instant::now(), told: String::new() }
+    pub(crate) fn waiting(&self) -> WaitStep {
+        WaitStep { progress: self.clone(), since: Instant::now(), told: String::new() }
     }
 
     /// Who cannot read it loses nothing.
@@ -68,7 +68,7 @@ impl Progress {
     }
 }
 
-impl Waiting {
+impl WaitStep {
     /// Tells each reason once.
     pub(crate) fn because(&mut self, why: &str) {
         if self.since.elapsed() >= TOLD_AFTER && self.told != why {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::api::common::UpdateMethod;
-use metahook_core::api::hook::{HookName, HookVersion, PerHook, Via};
+use metahook_core::api::hook::{HookName, HookTransport, HookVersion, PerHook};
 use metahook_core::api::selection::{Selection, SelectionRule};
 use metahook_core::children::desired::ChildKind;
 use metahook_core::children::last_applied::LAST_APPLIED;
@@ -30,7 +30,7 @@ fn pass(
     kind: KindConfig,
     answer: &[u8],
     observed: &[Value],
-    (method, via): (UpdateMethod, Via),
+    (method, via): (UpdateMethod, HookTransport),
 ) -> Result<String, String> {
     let sync = HookConfig {
         version: HookVersion::V1,
@@ -193,15 +193,15 @@ fn kind() -> impl Strategy<Value = KindConfig> {
     prop_oneof![Just(COMPOSITE), Just(KindConfig::Decorator)]
 }
 
-fn via() -> impl Strategy<Value = Via> {
-    prop::sample::select(vec![Via::Wasm, Via::Webhook])
+fn via() -> impl Strategy<Value = HookTransport> {
+    prop::sample::select(vec![HookTransport::Wasm, HookTransport::Webhook])
 }
 
 #[test]
 fn an_answer_in_order_comes_to_a_plan() {
     let answer =
         r#"{"children":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}],"status":{"is":1}}"#;
-    let way = (UpdateMethod::InPlace, Via::Wasm);
+    let way = (UpdateMethod::InPlace, HookTransport::Wasm);
     let decided = pass(COMPOSITE, answer.as_bytes(), &[], way).unwrap();
     assert!(decided.contains("Create") && decided.contains("observedGeneration"), "{decided}");
     let answer = r#"{"attachments":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}],"labels":{"a":"b"},"status":{"is":1}}"#;

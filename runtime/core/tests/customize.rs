@@ -1,13 +1,13 @@
 //! Bounds of customize answers, each at its value and above it.
 
 use metahook_core::api::customize::CustomizeBounds;
-use metahook_core::api::hook::Via;
+use metahook_core::api::hook::HookTransport;
 use metahook_core::api::webhook::UnmarshallMode;
 use metahook_core::hook::customize;
-use metahook_core::related::rule::Asked;
+use metahook_core::related::rule::RequestedRule;
 
-fn read(text: &str, bounds: &CustomizeBounds) -> Result<Vec<(usize, Asked)>, String> {
-    let read = customize::rules(text.as_bytes(), Via::Webhook, UnmarshallMode::Strict, bounds);
+fn read(text: &str, bounds: &CustomizeBounds) -> Result<Vec<(usize, RequestedRule)>, String> {
+    let read = customize::rules(text.as_bytes(), HookTransport::Webhook, UnmarshallMode::Strict, bounds);
     read.map(|answer| answer.rules).map_err(|error| error.to_string())
 }
 

@@ -3,29 +3,29 @@
 #![allow(clippy::unwrap_used, reason = "a test: a broken row ends it")]
 
 use metahook_core::api::ControllerKind;
-use metahook_core::api::hook::Via;
+use metahook_core::api::hook::HookTransport;
 use metahook_core::decorator::Decoration;
 use metahook_core::hook::MAX_ANSWER_MEMORY;
 use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::response::{self, Mode, Response};
 use serde_json::{Map, json};
 
-const ALL: [(Via, Mode); 4] = [
-    (Via::Wasm, Mode::Loose),
-    (Via::Wasm, Mode::Strict),
-    (Via::Webhook, Mode::Loose),
-    (Via::Webhook, Mode::Strict),
+const ALL: [(HookTransport, Mode); 4] = [
+    (HookTransport::Wasm, Mode::Loose),
+    (HookTransport::Wasm, Mode::Strict),
+    (HookTransport::Webhook, Mode::Loose),
+    (HookTransport::Webhook, Mode::Strict),
 ];
 
-fn read(via: Via, mode: Mode, answer: &str) -> Result<Response, String> {
+fn read(via: HookTransport, mode: Mode, answer: &str) -> Result<Response, String> {
     read_of(ControllerKind::Composite, via, mode, answer)
 }
 
-fn decorator(via: Via, mode: Mode, answer: &str) -> Result<Response, String> {
+fn decorator(via: HookTransport, mode: Mode, answer: &str) -> Result<Response, String> {
     read_of(ControllerKind::Decorator, via, mode, answer)
 }
 
-fn read_of(kind: ControllerKind, via: Via, mode: Mode, answer: &str) -> Result<Response, String> {
+fn read_of(kind: ControllerKind, via: HookTransport, mode: Mode, answer: &str) -> Result<Response, String> {
     let text = |error: &dyn std::error::Error| match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
@@ -96,7 +96,7 @@ fn what_is_absent_or_null_has_its_default() {
         }
     }
     for value in ["0", "-0.0", "-1", "-1e300"] {
-        let answer = read(Via::Webhook, Mode::Strict, &with("resyncAfterSeconds", value)).unwrap();
+        let answer = read(HookTransport::Webhook, Mode::Strict, &with("resyncAfterSeconds", value)).unwrap();
         assert_eq!(answer.resync_after, None, "{value}");
     }
 }
@@ -106,18 +106,20 @@ fn what_is_absent_or_null_has_its_default() {
 fn an_answer_without_children_is_refused_from_a_module_only() {
     for answer in ["{}", r#"{"children":null}"#, r#"{"status":{},"finalized":false}"#] {
         for mode in [Mode::Loose, Mode::Strict] {
-            let says = read(Via::Wasm, mode, answer).unwrap_err();
+            let says = read(HookTransport::Wasm, mode, answer).unwrap_err();
             assert!(says.contains("has no field children"), "{answer}: {says}");
-            let deletes = read(Via::Webhook, mode, answer).unwrap();
+            let deletes = read(HookTransport::Webhook, mode, answer).unwrap();
             assert!(deletes.children.is_empty() && deletes.forgot_children, "{answer}");
         }
     }
     for mode in [Mode::Loose, Mode::Strict] {
         assert!(
-            read(Via::Wasm, mode, "null").unwrap_err().contains("the answer must be an object, not null")
+            read(HookTransport::Wasm, mode, "null")
+                .unwrap_err()
+                .contains("the answer must be an object, not null")
         );
-        assert!(read(Via::Webhook, mode, "null").unwrap().forgot_children);
-        assert!(!read(Via::Webhook, mode, r#"{"children":[]}"#).unwrap().forgot_children);
+        assert!(read(HookTransport::Webhook, mode, "null").unwrap().forgot_children);
+        assert!(!read(HookTransport::Webhook, mode, r#"{"children":[]}"#).unwrap().forgot_children);
     }
 }
 
@@ -131,7 +133,7 @@ fn strict_mode_refuses_unknown_and_repeated_fields_loose_mode_warns() {
         (r#"{"children":[],"status":{"a":[{"b":1,"b":1}]}}"#, "has the field status.a[0].b more than once"),
         (r#"{"children":[],"events":[{"reason":"R","note":"n"}]}"#, "has the unknown field events[0].note"),
     ] {
-        for via in [Via::Wasm, Via::Webhook] {
+        for via in [HookTransport::Wasm, HookTransport::Webhook] {
             let error = read(via, Mode::Strict, answer).unwrap_err();
             assert_eq!(error, format!("the hook's answer {says}"));
             let warnings = read(via, Mode::Loose, answer).unwrap().warnings;
@@ -152,8 +154,11 @@ fn repeated_fields_within_children_are_the_childs_affair() {
 
 #[test]
 fn whole_numbers_stay_whole() {
-    let answer =
-        read(Via::Webhook, Mode::Strict, &with("status", r#"{"a":1,"b":1.0,"c":-9223372036854775808}"#));
+    let answer = read(
+        HookTransport::Webhook,
+        Mode::Strict,
+        &with("status", r#"{"a":1,"b":1.0,"c":-9223372036854775808}"#),
+    );
     assert_eq!(
         json!(answer.unwrap().decoration.status).to_string(),
         r#"{"a":1,"b":1.0,"c":-9223372036854775808}"#
@@ -171,13 +176,16 @@ fn events_say_where_they_are_wrong() {
         (r#"[{"reason":"R","message":[]}]"#, "events[0].message must be a string, not a list"),
     ] {
         let answer = with("events", events);
-        for (via, mode) in [(Via::Wasm, Mode::Loose), (Via::Wasm, Mode::Strict), (Via::Webhook, Mode::Strict)]
-        {
+        for (via, mode) in [
+            (HookTransport::Wasm, Mode::Loose),
+            (HookTransport::Wasm, Mode::Strict),
+            (HookTransport::Webhook, Mode::Strict),
+        ] {
             let error = read(via, mode, &answer).unwrap_err();
             assert!(error.contains(says), "{events}: {error}");
         }
         // A webhook may have had such a field for reasons of its own.
-        let loose = read(Via::Webhook, Mode::Loose, &answer).unwrap();
+        let loose = read(HookTransport::Webhook, Mode::Loose, &answer).unwrap();
         assert!(loose.events.is_empty() && loose.warnings[0].to_string().contains(says), "{events}");
     }
 }
@@ -247,7 +255,7 @@ fn what_a_decorator_does_not_say_stays_as_it_is() {
             }
         }
     }
-    let answer = decorator(Via::Webhook, Mode::Strict, &decorated("status", "{}")).unwrap();
+    let answer = decorator(HookTransport::Webhook, Mode::Strict, &decorated("status", "{}")).unwrap();
     assert_eq!(answer.decoration.status, Some(Map::new()), "no field is a status, too");
 }
 
@@ -266,15 +274,18 @@ fn a_decorators_texts_set_and_its_nulls_take_off() {
 fn an_answer_without_attachments_is_refused_from_a_module_only() {
     for answer in ["{}", r#"{"attachments":null}"#, r#"{"labels":{},"finalized":false}"#] {
         for mode in [Mode::Loose, Mode::Strict] {
-            let says = decorator(Via::Wasm, mode, answer).unwrap_err();
+            let says = decorator(HookTransport::Wasm, mode, answer).unwrap_err();
             assert!(says.contains("has no field attachments"), "{answer}: {says}");
-            let deletes = decorator(Via::Webhook, mode, answer).unwrap();
+            let deletes = decorator(HookTransport::Webhook, mode, answer).unwrap();
             assert!(deletes.children.is_empty() && deletes.forgot_children, "{answer}");
         }
     }
-    assert!(decorator(Via::Webhook, Mode::Strict, "null").unwrap().forgot_children);
-    let says =
-        decorator(Via::Wasm, Mode::Loose, &decorated("attachments", &format!("[{}1]", "1,".repeat(20))));
+    assert!(decorator(HookTransport::Webhook, Mode::Strict, "null").unwrap().forgot_children);
+    let says = decorator(
+        HookTransport::Wasm,
+        Mode::Loose,
+        &decorated("attachments", &format!("[{}1]", "1,".repeat(20))),
+    );
     assert!(says.unwrap_err().contains("attachments has 21 items, and 10 are allowed"));
 }
 
@@ -286,7 +297,7 @@ fn each_kind_of_controllers_has_its_own_fields() {
         (r#"{"attachments":[],"attachments":[]}"#, "has the field attachments more than once"),
         (r#"{"attachments":[],"labels":{"a":"1","a":"2"}}"#, "has the field labels.a more than once"),
     ] {
-        for via in [Via::Wasm, Via::Webhook] {
+        for via in [HookTransport::Wasm, HookTransport::Webhook] {
             let error = decorator(via, Mode::Strict, answer).unwrap_err();
             assert_eq!(error, format!("the hook's answer {says}"));
             let warnings = decorator(via, Mode::Loose, answer).unwrap().warnings;
@@ -294,8 +305,11 @@ fn each_kind_of_controllers_has_its_own_fields() {
         }
     }
     let twice = r#"{"attachments":[{"kind":"P","spec":{"a":1,"a":2}}]}"#;
-    assert!(decorator(Via::Wasm, Mode::Strict, twice).unwrap().warnings.is_empty(), "that is its own affair");
-    let error = read(Via::Webhook, Mode::Strict, r#"{"children":[],"labels":{}}"#).unwrap_err();
+    assert!(
+        decorator(HookTransport::Wasm, Mode::Strict, twice).unwrap().warnings.is_empty(),
+        "that is its own affair"
+    );
+    let error = read(HookTransport::Webhook, Mode::Strict, r#"{"children":[],"labels":{}}"#).unwrap_err();
     assert_eq!(error, "the hook's answer has the unknown field labels");
 }
 
@@ -327,11 +341,13 @@ fn related_objects_are_deleted_for_modules_and_where_the_spec_lets_webhooks() {
         assert_eq!(read(true, "null").unwrap().deletions, []);
         let unasked = read(false, "{}");
         match (via, mode) {
-            (Via::Wasm, _) => assert!(unasked.unwrap_err().contains("deleteRelated must be a list")),
-            (Via::Webhook, Mode::Strict) => {
+            (HookTransport::Wasm, _) => {
+                assert!(unasked.unwrap_err().contains("deleteRelated must be a list"));
+            }
+            (HookTransport::Webhook, Mode::Strict) => {
                 assert!(unasked.unwrap_err().ends_with("has the unknown field deleteRelated"));
             }
-            (Via::Webhook, Mode::Loose) => {
+            (HookTransport::Webhook, Mode::Loose) => {
                 let warnings: Vec<_> = unasked.unwrap().warnings.iter().map(ToString::to_string).collect();
                 assert_eq!(warnings, ["has the unknown field deleteRelated"]);
             }

@@ -2,7 +2,7 @@
 
 use metahook_core::api::ControllerKind;
 use metahook_core::api::customize::CustomizeBounds;
-use metahook_core::api::hook::{HookName, HookVersion, Via};
+use metahook_core::api::hook::{HookName, HookTransport, HookVersion};
 use metahook_core::hook::customize::{self, CustomizeError};
 use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::{AnswerWarning, MAX_ANSWER_MEMORY, ResponseError, ignored, response};
@@ -95,7 +95,7 @@ impl RequestOf {
     /// Reads an answer as the server does, which knows more: declared kinds, labels, names that are taken. Returns the
     /// warnings about it.
     fn read(&self, answer: &[u8]) -> Result<Vec<AnswerWarning>, AnswerRefused> {
-        let (via, mode) = (Via::Wasm, self.version.mode());
+        let (via, mode) = (HookTransport::Wasm, self.version.mode());
         let warnings = if self.hook == HookName::Customize {
             customize::rules(answer, via, mode, &CustomizeBounds::default())?.warnings
         } else {

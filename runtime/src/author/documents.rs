@@ -20,13 +20,13 @@ const MAX_ERROR: usize = 1000;
 /// One document of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Document {
-    pub(crate) place: Place,
+    pub(crate) place: DocumentLocation,
     pub(crate) value: Value,
 }
 
 /// The place of a document, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct DocumentLocation {
     file: Arc<str>,
     /// From 1 on.
     number: usize,
@@ -108,11 +108,11 @@ fn text(file: &str, bytes: Vec<u8>) -> Result<String, DocumentError> {
 pub(crate) fn of_text(file: &str, text: &str) -> Result<Vec<Document>, DocumentError> {
     let file: Arc<str> = file.into();
     if let Ok(value) = serde_json::from_str(text) {
-        return Ok(items(Document { place: Place { file, number: 1, line: 1 }, value }).collect());
+        return Ok(items(Document { place: DocumentLocation { file, number: 1, line: 1 }, value }).collect());
     }
     let mut found = Vec::new();
     for (nth, (line, part)) in split(text).into_iter().enumerate() {
-        let place = Place { file: Arc::clone(&file), number: nth + 1, line };
+        let place = DocumentLocation { file: Arc::clone(&file), number: nth + 1, line };
         let value: Value = serde_saphyr::from_str(part).map_err(|_again| {
             // Below so many empty lines the parser counts as the file does.
             let below = format!("{}{part}", "\n".repeat(line - 1));
@@ -136,7 +136,7 @@ pub(crate) fn of_cluster(objects: Vec<Value>) -> Vec<Document> {
     let named = |value: Value| {
         let name = value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let file = format!("{name} of the cluster").into();
-        Document { place: Place { file, number: 1, line: 0 }, value }
+        Document { place: DocumentLocation { file, number: 1, line: 0 }, value }
     };
     objects.into_iter().map(named).collect()
 }
@@ -182,7 +182,7 @@ fn split(text: &str) -> Vec<(usize, &str)> {
     parts.filter(|(_, part)| part.lines().any(is_content)).collect()
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DocumentLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => f.write_str(&self.file),

@@ -6,7 +6,7 @@ use metahook_core::object::id::{Gvk, Gvr, Resource};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::author::documents::{Document, Place};
+use crate::author::documents::{Document, DocumentLocation};
 use crate::author::schemas::{object_faults, status_faults};
 
 /// Kind, plural, whether it has namespaces, whether its status has a request of its own.
@@ -139,10 +139,10 @@ pub fn built_in_kinds() -> impl Iterator<Item = (String, String, String, bool, b
 
 /// All known kinds.
 pub(crate) struct KnownKinds {
-    all: Vec<Known>,
+    all: Vec<KnownKind>,
 }
 
-struct Known {
+struct KnownKind {
     resource: Arc<Resource>,
     is_custom: bool,
     /// That of its definition.
@@ -211,7 +211,7 @@ impl KnownKinds {
                 let gvk = Gvk::new(api_version, kind);
                 let (plural, namespaced, has_status) = ((*plural).into(), *namespaced, *has_status);
                 let resource = Arc::new(Resource { gvk, plural, namespaced, has_status });
-                all.push(Known { resource, is_custom: false, schema: None });
+                all.push(KnownKind { resource, is_custom: false, schema: None });
             }
         }
         let is_definition = |document: &&Document| {
@@ -257,7 +257,7 @@ impl KnownKinds {
     }
 }
 
-fn custom(place: &Place, definition: &Value) -> Result<Vec<Known>, KindError> {
+fn custom(place: &DocumentLocation, definition: &Value) -> Result<Vec<KnownKind>, KindError> {
     let Definition { spec: Spec { group, scope, names, versions } } = Definition::deserialize(definition)
         .map_err(|source| KindError::Definition { place: place.to_string(), source })?;
     let served = versions.into_iter().filter(|version| version.served).map(|version| {
@@ -268,7 +268,7 @@ fn custom(place: &Place, definition: &Value) -> Result<Vec<Known>, KindError> {
             has_status: version.subresources.status.is_some(),
         };
         let schema = version.schema.and_then(|schema| schema.whole);
-        Known { resource: Arc::new(resource), is_custom: true, schema }
+        KnownKind { resource: Arc::new(resource), is_custom: true, schema }
     });
     Ok(served.collect())
 }

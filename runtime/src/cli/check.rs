@@ -18,7 +18,7 @@ use crate::author::kinds::KnownKinds;
 use crate::author::properties::{PropertyCheck, Sample, Violation};
 use crate::author::render::Simulation;
 use crate::author::render::hooks::HookFiles;
-use crate::author::render::rounds::{End, Rounds};
+use crate::author::render::rounds::{RenderEnd, Rounds};
 use crate::author::render::setup::{Options, SetupError, hook_kinds};
 use crate::author::schemas::MAX_FAULTS;
 use crate::author::yaml;
@@ -195,7 +195,7 @@ impl Check {
 }
 
 /// Why a property does not hold, and a request that shows it.
-type Why = (Vec<String>, Option<Value>);
+type Evidence = (Vec<String>, Option<Value>);
 
 /// What came of the properties, printed one by one, or as JSON at the end.
 struct Results<W> {
@@ -207,7 +207,7 @@ struct Results<W> {
 
 impl<W: Write> Results<W> {
     /// `None`: no request could be made for the property.
-    fn add(&mut self, property: &str, holds: Option<Result<(), Why>>) -> io::Result<()> {
+    fn add(&mut self, property: &str, holds: Option<Result<(), Evidence>>) -> io::Result<()> {
         self.violated += usize::from(matches!(holds, Some(Err(_))));
         if self.output == Output::Json {
             self.all.push(match holds {
@@ -250,12 +250,14 @@ impl<W: Write> Results<W> {
 fn unsettled(rounds: &Rounds) -> Option<String> {
     let count = rounds.rounds.len();
     match rounds.end {
-        End::Settled => None,
-        End::Enough => Some(format!("round {count} still changes something: see `metahook render --cycles`")),
-        End::Oscillates { like } => Some(format!(
+        RenderEnd::Settled => None,
+        RenderEnd::Enough => {
+            Some(format!("round {count} still changes something: see `metahook render --cycles`"))
+        }
+        RenderEnd::Oscillates { like } => Some(format!(
             "it oscillates: after round {count} all is as after round {like}; `metahook render --cycles` shows between which answers"
         )),
-        End::Failed => {
+        RenderEnd::Failed => {
             let mut last = rounds.rounds.last().into_iter().flatten();
             last.find_map(|one| Some(format!("{}: {}", one.parent, error_chain(one.error.as_ref()?))))
         }

@@ -11,7 +11,7 @@ use crate::cluster::api_client::{ApiClient, ConnectError};
 use crate::cluster::transport::READ_TIMEOUT;
 use crate::deploy::packed::{ApplyPackedError, apply_packed};
 use crate::pack::size::measure;
-use crate::pack::{PackError, Packed, Place, optimize, pack};
+use crate::pack::{PackError, PackTarget, Packed, optimize, pack};
 use crate::progress::Progress;
 
 #[derive(Debug, Args)]
@@ -20,7 +20,7 @@ pub struct Pack {
     #[arg(value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub module: PathBuf,
     #[command(flatten)]
-    pub place: Place,
+    pub place: PackTarget,
     /// Write to the cluster instead of stdout, and remove the parts of the previous module.
     #[arg(long)]
     pub apply: bool,
@@ -93,7 +93,11 @@ impl Pack {
     }
 }
 
-fn describe(packed: &Packed, Place { namespace, name, key }: &Place, say: &mut impl Write) -> io::Result<()> {
+fn describe(
+    packed: &Packed,
+    PackTarget { namespace, name, key }: &PackTarget,
+    say: &mut impl Write,
+) -> io::Result<()> {
     writeln!(say, "stored: {} bytes", packed.stored)?;
     match packed.parts.len() {
         0 => writeln!(say, "ConfigMap {namespace}/{name}, key {key}")?,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::author::documents::{self, DocumentError};
 use crate::author::render::Simulation;
-use crate::author::render::rounds::{End, Rounds};
+use crate::author::render::rounds::{RenderEnd, Rounds};
 use crate::author::render::setup::{Options, SetupError};
 use crate::author::render::{Reconciled, Step};
 use crate::author::{diff, yaml};
@@ -135,14 +135,14 @@ impl Render {
 fn end(rounds: &Rounds, say: &mut impl Write) -> Result<(), RenderError> {
     let last = rounds.rounds.len();
     match rounds.end {
-        End::Settled => writeln!(say, "settled: round {last} changes nothing")?,
-        End::Enough => {
+        RenderEnd::Settled => writeln!(say, "settled: round {last} changes nothing")?,
+        RenderEnd::Enough => {
             writeln!(say, "round {last} is not the end: --cycles with a higher number shows what follows")?;
         }
-        End::Oscillates { like } => {
+        RenderEnd::Oscillates { like } => {
             return Err(RenderError::Oscillates { like, last, what: two_answers(rounds, like) });
         }
-        End::Failed => {}
+        RenderEnd::Failed => {}
     }
     let mut failed = rounds.rounds.last().into_iter().flatten();
     let failed = failed.find_map(|one| Some((one.parent.to_string(), one.error.as_ref()?)));
@@ -222,10 +222,10 @@ fn table(rounds: &Rounds, out: &mut impl Write) -> io::Result<()> {
 fn as_json(rounds: &Rounds) -> Value {
     let round = |round: &Vec<Reconciled>| -> Value { round.iter().map(one_as_json).collect() };
     let end = match rounds.end {
-        End::Settled => "settled",
-        End::Enough => "unfinished",
-        End::Oscillates { .. } => "oscillates",
-        End::Failed => "failed",
+        RenderEnd::Settled => "settled",
+        RenderEnd::Enough => "unfinished",
+        RenderEnd::Oscillates { .. } => "oscillates",
+        RenderEnd::Failed => "failed",
     };
     json!({ "rounds": rounds.rounds.iter().map(round).collect::<Vec<_>>(), "end": end })
 }

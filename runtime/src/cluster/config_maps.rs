@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::object::id::{Key, ObjectId};
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::named_objects::Kind;
+use crate::cluster::named_objects::ReferenceKind;
 use crate::cluster::objects::{Precondition, RequestError, RequestErrorKind};
 use crate::cluster::paths::segment;
 
@@ -12,7 +12,7 @@ use crate::cluster::paths::segment;
 const MAX_LISTED: usize = 1000;
 
 pub(crate) fn config_map_id(key: &Key) -> ObjectId {
-    ObjectId { resource: Kind::ConfigMap.resource().into(), key: key.clone() }
+    ObjectId { resource: ReferenceKind::ConfigMap.resource().into(), key: key.clone() }
 }
 
 pub(crate) async fn read_config_map(api: &ApiClient, key: &Key) -> Result<Option<ConfigMap>, RequestError> {
@@ -25,7 +25,7 @@ pub(crate) async fn labelled_config_maps(
     namespace: &str,
     [label, value]: [&str; 2],
 ) -> Result<Vec<ConfigMap>, RequestError> {
-    let resource = Kind::ConfigMap.resource();
+    let resource = ReferenceKind::ConfigMap.resource();
     let query = format!("labelSelector={}%3D{}&", segment(label), segment(value));
     let items = api.list(&resource, namespace, &query, MAX_LISTED).await?;
     let all = items.iter().map(|item| serde_json::from_str(item.get())).collect::<Result<_, _>>();

@@ -273,18 +273,18 @@ type Addresses = BTreeMap<String, String>;
 pub(crate) struct OpenApi {
     api: ApiClient,
     addresses: Mutex<Arc<OnceCell<Addresses>>>,
-    known: Mutex<BTreeMap<Gvk, Known>>,
+    known: Mutex<BTreeMap<Gvk, PublishedLists>>,
 }
 
 #[derive(Clone, Default)]
-struct Known {
+struct PublishedLists {
     address: String,
     lists: Arc<OnceCell<Option<Arc<Lists>>>>,
     /// The lists that were published before.
     before: Arc<Lists>,
 }
 
-impl Known {
+impl PublishedLists {
     fn latest(&self) -> Option<Arc<Lists>> {
         self.lists.get().map(|lists| lists.clone().unwrap_or_else(|| Arc::clone(&self.before)))
     }
@@ -325,7 +325,7 @@ impl OpenApi {
                 match addresses.get(path.trim_start_matches('/')) {
                     Some(address) => self.at(gvk, address),
                     // While kinds come and go there are moments when the index does not name them all.
-                    None => return lock(&self.known).get(gvk).and_then(Known::latest),
+                    None => return lock(&self.known).get(gvk).and_then(PublishedLists::latest),
                 }
             }
             Err(Unread) => lock(&self.known).get(gvk).cloned().unwrap_or_default(),
@@ -336,13 +336,13 @@ impl OpenApi {
         }
     }
 
-    fn at(&self, gvk: &Gvk, address: &str) -> Known {
+    fn at(&self, gvk: &Gvk, address: &str) -> PublishedLists {
         let mut all = lock(&self.known);
         let known = all.entry(gvk.clone()).or_default();
         if known.address != address {
             let latest = known.lists.get().cloned().flatten();
             let before = latest.unwrap_or_else(|| Arc::clone(&known.before));
-            *known = Known { address: address.to_owned(), lists: Arc::default(), before };
+            *known = PublishedLists { address: address.to_owned(), lists: Arc::default(), before };
         }
         known.clone()
     }
@@ -390,10 +390,13 @@ mod tests {
 
     #[test]
     fn a_gap_in_what_is_published_is_no_news() {
-        assert!(Known::default().latest().is_none(), "nothing was ever read");
+        assert!(PublishedLists::default().latest().is_none(), "nothing was ever read");
         let (read, before) = (Arc::new(Lists::default()), Arc::new(Lists::default()));
-        let known =
-            |lists| Known { address: "x".to_owned(), lists: Arc::new(lists), before: Arc::clone(&before) };
+        let known = |lists| PublishedLists {
+            address: "x".to_owned(),
+            lists: Arc::new(lists),
+            before: Arc::clone(&before),
+        };
         let latest = known(OnceCell::new_with(Some(Some(Arc::clone(&read))))).latest();
         assert!(latest.is_some_and(|latest| Arc::ptr_eq(&latest, &read)));
         let latest = known(OnceCell::new_with(Some(None))).latest();

@@ -13,7 +13,7 @@ const OPTIONS: WriteOptions<'_> = WriteOptions::by("metahook-check").strict().fo
 #[derive(Debug, thiserror::Error)]
 pub enum DefinitionsError {
     #[error(
-        "ask for the right to list the CustomResourceDefinitions of the cluster, or give them with -f and leave the cluster out"
+        "the CustomResourceDefinitions of the cluster cannot be listed: ask for the right to list them, or give them with -f and leave the cluster out"
     )]
     List(#[from] RequestError),
     #[error("the list of CustomResourceDefinitions is no JSON")]

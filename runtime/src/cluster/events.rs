@@ -36,13 +36,13 @@ pub(crate) struct Recorder {
 /// The Events that wait, and their bell.
 #[derive(Default)]
 struct Line {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<EventQueues>,
     added: Notify,
 }
 
 /// The server's own Events come before those of hooks.
 #[derive(Default)]
-struct Waiting {
+struct EventQueues {
     ours: FairQueue<Note>,
     of_hooks: FairQueue<Note>,
 }
@@ -106,7 +106,7 @@ impl Recorder {
     }
 }
 
-impl Waiting {
+impl EventQueues {
     /// Gives back the one that is dropped.
     fn add(&mut self, note: Note) -> Option<Note> {
         let is_ours = matches!(note.reason, Cow::Borrowed(_));
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn an_error_comes_before_the_events_of_hooks() {
-        let mut waiting = Waiting::default();
+        let mut waiting = EventQueues::default();
         for uid in 0..1000 {
             for nth in 0..10 {
                 let made = Note { reason: format!("Made{nth}").into(), ..note(&uid.to_string()) };

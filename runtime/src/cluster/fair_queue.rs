@@ -9,10 +9,10 @@ const MAX_OF_OBJECT: usize = 32;
 const MAX_WAITING: usize = 8192;
 
 /// Things by the namespace and the object that they are about. The namespaces take turns, and so do the objects of each.
-pub(super) struct FairQueue<T>(Turns<Turns<VecDeque<T>>>);
+pub(super) struct FairQueue<T>(RoundRobin<RoundRobin<VecDeque<T>>>);
 
 /// Those for whom something waits, in their turns.
-struct Turns<V> {
+struct RoundRobin<V> {
     waiting: BTreeMap<Arc<str>, V>,
     order: VecDeque<Arc<str>>,
     sizes: BTreeSet<(usize, Arc<str>)>,
@@ -29,13 +29,13 @@ impl<T> Count for VecDeque<T> {
     }
 }
 
-impl<V> Count for Turns<V> {
+impl<V> Count for RoundRobin<V> {
     fn count(&self) -> usize {
         self.count
     }
 }
 
-impl<V> Default for Turns<V> {
+impl<V> Default for RoundRobin<V> {
     fn default() -> Self {
         Self { waiting: BTreeMap::new(), order: VecDeque::new(), sizes: BTreeSet::new(), count: 0 }
     }
@@ -43,11 +43,11 @@ impl<V> Default for Turns<V> {
 
 impl<T> Default for FairQueue<T> {
     fn default() -> Self {
-        Self(Turns::default())
+        Self(RoundRobin::default())
     }
 }
 
-impl<V: Count> Turns<V> {
+impl<V: Count> RoundRobin<V> {
     fn count_of(&self, whose: &str) -> usize {
         self.waiting.get(whose).map_or(0, V::count)
     }
@@ -109,7 +109,7 @@ impl<T> FairQueue<T> {
         }
         let mut dropped = None;
         if line.count >= MAX_WAITING {
-            let most_of_object = objects.and_then(Turns::largest).map_or(0, |(most, _)| most);
+            let most_of_object = objects.and_then(RoundRobin::largest).map_or(0, |(most, _)| most);
             let (most, mut largest) = line.largest()?;
             if most == line.count_of(namespace) {
                 if most_of_object <= its.max(1) {

@@ -7,7 +7,7 @@ use metahook_core::object::id::{Key, ObjectId};
 use serde_json::json;
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::named_objects::Kind;
+use crate::cluster::named_objects::ReferenceKind;
 use crate::cluster::objects::RequestError;
 use crate::telemetry::error_chain;
 
@@ -60,7 +60,7 @@ pub(crate) async fn installation_key(api: &ApiClient) -> Result<InstallationKey,
 
 async fn stored_key(api: &ApiClient, fresh: SeedKey) -> Result<SeedKey, KeyError> {
     let namespace = api.client.default_namespace();
-    let id = ObjectId { resource: Kind::Secret.resource().into(), key: Key::new(namespace, SEED) };
+    let id = ObjectId { resource: ReferenceKind::Secret.resource().into(), key: Key::new(namespace, SEED) };
     if let Some(secret) = api.read_as(&id).await? {
         return key_in(secret, namespace);
     }

@@ -12,7 +12,7 @@ use metahook_core::hook::log_line::{Level, LogLine};
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::reconcile::outcome::Retry;
-use metahook_core::reconcile::ports::{Asked, HookAnswer, PortError};
+use metahook_core::reconcile::ports::{HookAnswer, ParentView, PortError};
 use tracing::Instrument;
 
 use crate::controller::ControllerData;
@@ -168,7 +168,7 @@ impl HookCaller {
         &self,
         hooks: &LoadedHooks,
         name: HookName,
-        asked: Asked<'_>,
+        asked: ParentView<'_>,
         request: Vec<u8>,
         memory: &Reservation,
     ) -> Result<HookAnswer, HookError> {
@@ -191,7 +191,7 @@ impl HookCaller {
             span.in_scope(|| log_stderr(&called.log));
         }
         let bytes = called.answer.map_err(|error| HookError::Call(name, error))?;
-        if let (Some(tag), Asked::Present(parent)) = (called.tag, asked) {
+        if let (Some(tag), ParentView::Present(parent)) = (called.tag, asked) {
             self.keep_answer(hook, name, parent, KeptAnswer { tag, body: bytes.as_slice().into() });
         }
         log_answer(name, &bytes);
@@ -203,8 +203,13 @@ impl HookCaller {
     }
 
     /// The last answer about the parent, of a webhook that gave it a tag.
-    fn kept_answer(&self, hook: &LoadedHook, name: HookName, asked: Asked<'_>) -> Option<Arc<KeptAnswer>> {
-        let (Asked::Present(parent), Some(_)) = (asked, hook.etag()) else { return None };
+    fn kept_answer(
+        &self,
+        hook: &LoadedHook,
+        name: HookName,
+        asked: ParentView<'_>,
+    ) -> Option<Arc<KeptAnswer>> {
+        let (ParentView::Present(parent), Some(_)) = (asked, hook.etag()) else { return None };
         let key = self.answer_key(name, parent);
         lock(&self.followed.answers).find(&key, &parent.uid, self.data.elapsed())
     }
@@ -221,7 +226,7 @@ impl HookCaller {
     }
 
     /// Counts a call, and shows it to the observer.
-    fn record(&self, hook: HookName, asked: Asked<'_>, called: &CallResult) {
+    fn record(&self, hook: HookName, asked: ParentView<'_>, called: &CallResult) {
         let CallResult { answer, took, log, usage, .. } = called;
         let result = answer.as_ref().map_or_else(HookCallError::category, |_| controller_metrics::OK);
         let Usage { memory, instructions } = usage.unwrap_or_default();

@@ -73,11 +73,11 @@ pub(crate) struct Reconciled {
     pub(crate) beginning: Beginning,
     pub(crate) retry_state: RetryState,
     pub(crate) took: Duration,
-    pub(crate) end: End,
+    pub(crate) end: ReconcileEnd,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ReconcileEnd {
     Ok,
     /// It is repeated by itself: another client was faster, or something has to be waited for.
     Again(String),
@@ -121,7 +121,7 @@ impl Observations {
     }
 }
 
-impl End {
+impl ReconcileEnd {
     pub(crate) fn failed(error: &str) -> Self {
         Self::Failed(shorten(error, MAX_ERROR))
     }
@@ -148,9 +148,9 @@ mod tests {
 
     #[test]
     fn errors_are_cut_at_their_bound() {
-        let length = |error: String| match End::failed(&error) {
-            End::Failed(error) => error.len(),
-            End::Ok | End::Again(_) => 0,
+        let length = |error: String| match ReconcileEnd::failed(&error) {
+            ReconcileEnd::Failed(error) => error.len(),
+            ReconcileEnd::Ok | ReconcileEnd::Again(_) => 0,
         };
         assert_eq!(length("x".repeat(MAX_ERROR)), MAX_ERROR);
         assert_eq!(length("x".repeat(MAX_ERROR + 1)), MAX_ERROR);

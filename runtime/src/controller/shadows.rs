@@ -18,7 +18,7 @@ use metahook_core::reconcile::config::{ControllerConfig, HookConfig};
 use metahook_core::reconcile::input::{self, ReconcileInput};
 use metahook_core::reconcile::memory as estimate;
 use metahook_core::reconcile::plan::AnswerError;
-use metahook_core::related::rule::Asked;
+use metahook_core::related::rule::RequestedRule;
 use metahook_core::shadow::tally::ShadowTally;
 use metahook_core::shadow::{Compared, rule_places};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -72,7 +72,7 @@ enum Question {
     /// Sync and finalize.
     Children { input: Box<ReconcileInput>, children: ChildMap, history: Arc<WriteHistory>, answer: Vec<u8> },
     /// Customize.
-    Related { request: Vec<u8>, rules: Arc<[(usize, Asked)]> },
+    Related { request: Vec<u8>, rules: Arc<[(usize, RequestedRule)]> },
 }
 
 struct Worker {
@@ -200,7 +200,7 @@ impl Shadows {
     }
 
     /// The customize hook has answered about a parent.
-    pub(crate) fn related(&self, parent: &Object, rules: &Arc<[(usize, Asked)]>) {
+    pub(crate) fn related(&self, parent: &Object, rules: &Arc<[(usize, RequestedRule)]>) {
         if self.hooks.contains_key(&HookName::Customize) {
             let request = input::customize_request(&self.config, parent);
             let bytes = request.len();

@@ -18,7 +18,7 @@ use crate::cluster::api_client::ApiClient;
 use crate::cluster::definitions::DefinitionError;
 use crate::cluster::discovery::{Discovery, DiscoveryError};
 use crate::cluster::objects::RequestError;
-use crate::pack::{PackError, Place};
+use crate::pack::{PackError, PackTarget};
 use crate::progress::Progress;
 use packed::ApplyPackedError;
 
@@ -144,9 +144,9 @@ impl Deployment {
     }
 }
 
-fn config_map(place: &ModulePlace) -> Result<Place, DeployError> {
+fn config_map(place: &ModulePlace) -> Result<PackTarget, DeployError> {
     let ModulePlace { namespace, name, key, .. } = place.clone();
-    let packed = Place { name, namespace, key };
+    let packed = PackTarget { name, namespace, key };
     packed.check().map_err(|why| DeployError::Place(format!("{}/{}", place.namespace, place.name), why))?;
     Ok(packed)
 }

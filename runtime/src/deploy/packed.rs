@@ -9,7 +9,7 @@ use metahook_core::object::id::Key;
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::config_maps::{config_map_id, delete_config_map, read_config_map};
 use crate::cluster::objects::RequestError;
-use crate::pack::{Packed, Place};
+use crate::pack::{PackTarget, Packed};
 
 /// Owner of the fields that are written.
 pub(crate) const FIELD_MANAGER: &str = "metahook-pack";
@@ -32,7 +32,7 @@ pub enum ApplyPackedError {
 pub(crate) async fn apply_packed(
     api: &ApiClient,
     packed: &Packed,
-    place: &Place,
+    place: &PackTarget,
     say: &mut impl Write,
 ) -> Result<(), ApplyPackedError> {
     let main = Key::new(&place.namespace, &place.name);
@@ -57,7 +57,7 @@ pub(crate) async fn apply_packed(
 }
 
 /// A key that another manager owns stays when ours is applied.
-fn one_module(now: &ConfigMap, main: &Key, place: &Place, plain: bool) -> Result<(), ApplyPackedError> {
+fn one_module(now: &ConfigMap, main: &Key, place: &PackTarget, plain: bool) -> Result<(), ApplyPackedError> {
     let index = index_key(&place.key);
     let has_binary = now.binary_data.as_ref().is_some_and(|data| data.contains_key(&place.key));
     let text = |key: &str| now.data.as_ref().is_some_and(|data| data.contains_key(key));
@@ -74,7 +74,7 @@ fn one_module(now: &ConfigMap, main: &Key, place: &Place, plain: bool) -> Result
 }
 
 /// The parts that an index names, where they are named as this program names them: nothing else is ours to delete.
-pub(crate) fn parts(map: &ConfigMap, place: &Place) -> Vec<String> {
+pub(crate) fn parts(map: &ConfigMap, place: &PackTarget) -> Vec<String> {
     let index = map.data.as_ref().and_then(|data| data.get(&index_key(&place.key)));
     let index = index.and_then(|index| Index::parse(index, u64::MAX).ok());
     let ours = |index: &Index| *index == Index::of(&place.name, &index.sha256, index.size, index.parts.len());
@@ -91,8 +91,8 @@ mod tests {
         serde_json::from_value(content).unwrap()
     }
 
-    fn place() -> Place {
-        Place { namespace: "hello".into(), name: "hook".into(), key: "hook.wasm".into() }
+    fn place() -> PackTarget {
+        PackTarget { namespace: "hello".into(), name: "hook".into(), key: "hook.wasm".into() }
     }
 
     #[test]

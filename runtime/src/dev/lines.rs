@@ -8,7 +8,7 @@ use metahook_core::hash::Fingerprint;
 use metahook_core::object::id::ObjectId;
 use metahook_core::reconcile::trigger::{Beginning, Trigger};
 
-use crate::controller::observer::{End, Observed, ObservedCall, Reconciled};
+use crate::controller::observer::{Observed, ObservedCall, ReconcileEnd, Reconciled};
 use crate::telemetry::escape;
 
 /// Writes of one reconcile that are named; the others are counted.
@@ -89,10 +89,10 @@ impl Lines {
         let before = self.last.remove(&parent);
         let trigger = Trigger::of(before.as_ref().map(|last| &last.beginning), &beginning, retry_state);
         let details = details(&calls, &end);
-        let failure = (end != End::Ok).then(|| Fingerprint::of(details.as_bytes()));
+        let failure = (end != ReconcileEnd::Ok).then(|| Fingerprint::of(details.as_bytes()));
         let is_known = failure.is_some() && before.is_some_and(|before| before.failure == failure);
         self.last.insert(parent.clone(), Last { beginning, failure });
-        if calls.is_empty() && wrote.is_empty() && end == End::Ok {
+        if calls.is_empty() && wrote.is_empty() && end == ReconcileEnd::Ok {
             return None;
         }
         let mut changes = wrote.join(", ");
@@ -101,10 +101,10 @@ impl Lines {
             _ = write!(changes, " and {more} more");
         }
         let what = match &end {
-            End::Ok if changes.is_empty() => "nothing changes".to_owned(),
-            End::Ok => changes,
-            End::Again(_) | End::Failed(_) => {
-                let word = if matches!(end, End::Failed(_)) { "FAILED" } else { "tried again" };
+            ReconcileEnd::Ok if changes.is_empty() => "nothing changes".to_owned(),
+            ReconcileEnd::Ok => changes,
+            ReconcileEnd::Again(_) | ReconcileEnd::Failed(_) => {
+                let word = if matches!(end, ReconcileEnd::Failed(_)) { "FAILED" } else { "tried again" };
                 let word = if is_known { format!("{word} as before") } else { word.to_owned() };
                 if changes.is_empty() { word } else { format!("{word} after {changes}") }
             }
@@ -121,7 +121,7 @@ impl Lines {
 }
 
 /// What hooks said on stderr, and why the reconcile failed.
-fn details(calls: &[ObservedCall], end: &End) -> String {
+fn details(calls: &[ObservedCall], end: &ReconcileEnd) -> String {
     let mut lines = String::new();
     for ObservedCall { hook, log, .. } in calls {
         let mut text = log.text.lines().filter(|line| !line.trim().is_empty()).peekable();
@@ -135,7 +135,7 @@ fn details(calls: &[ObservedCall], end: &End) -> String {
             _ = write!(lines, "\n  | {} bytes beyond limits.log were cut", log.lost);
         }
     }
-    if let End::Again(why) | End::Failed(why) = end {
+    if let ReconcileEnd::Again(why) | ReconcileEnd::Failed(why) = end {
         for (nth, line) in why.lines().enumerate() {
             let head = if nth == 0 { "  error: " } else { "    " };
             _ = write!(lines, "\n{head}{}", escape(line));
@@ -170,7 +170,7 @@ mod tests {
         ObjectId { resource: Arc::new(resource), key: Key::new("n", &format!("p{number}")) }
     }
 
-    fn ended(parent: ObjectId, version: &str, end: End) -> Observed {
+    fn ended(parent: ObjectId, version: &str, end: ReconcileEnd) -> Observed {
         Observed::Reconciled(Box::new(Reconciled {
             parent,
             beginning: Beginning {
@@ -203,11 +203,11 @@ mod tests {
         let named: Vec<_> = (0..MAX_NAMED).map(|number| format!("create Pod n/{number}")).collect();
         let expected =
             format!("Demo n/p0  first reconcile: {} and 1 more (1.5 ms, 70 instructions)", named.join(", "));
-        assert_eq!(lines.of(ended(parent(), "1", End::Ok)), Some(expected));
-        assert_eq!(lines.of(ended(parent(), "1", End::Ok)), None, "nothing happened");
+        assert_eq!(lines.of(ended(parent(), "1", ReconcileEnd::Ok)), Some(expected));
+        assert_eq!(lines.of(ended(parent(), "1", ReconcileEnd::Ok)), None, "nothing happened");
         lines.of(called("", 0));
         assert_eq!(
-            lines.of(ended(parent(), "2", End::Ok)).as_deref(),
+            lines.of(ended(parent(), "2", ReconcileEnd::Ok)).as_deref(),
             Some(
                 "Demo n/p0  labels, annotations or status changed: nothing changes (1.5 ms, 70 instructions)"
             )
@@ -218,7 +218,7 @@ mod tests {
     fn errors_and_stderr_are_told_in_full_and_command_no_terminal() {
         let mut lines = Lines::default();
         lines.of(called("one\n\n\u{1b}[2Jtwo\n", 5));
-        let error = End::Failed("sync hook: it trapped\nat main".to_owned());
+        let error = ReconcileEnd::Failed("sync hook: it trapped\nat main".to_owned());
         assert_eq!(
             lines.of(ended(parent(), "1", error)).as_deref(),
             Some(
@@ -226,10 +226,10 @@ mod tests {
             )
         );
         lines.of(called("one\n\n\u{1b}[2Jtwo\n", 5));
-        let same = ended(parent(), "1", End::Failed("sync hook: it trapped\nat main".to_owned()));
+        let same = ended(parent(), "1", ReconcileEnd::Failed("sync hook: it trapped\nat main".to_owned()));
         let same = lines.of(same).unwrap();
         assert!(same.ends_with(": FAILED as before (1.5 ms, 70 instructions)"), "{same}");
-        let again = ended(parent(), "1", End::Again("it has changed".to_owned()));
+        let again = ended(parent(), "1", ReconcileEnd::Again("it has changed".to_owned()));
         let again = lines.of(again).unwrap();
         assert!(again.contains("tried again (1.5 ms)\n  error: it has changed"), "{again}");
     }
@@ -254,7 +254,7 @@ mod tests {
     fn no_more_parents_are_remembered_than_the_bound() {
         let mut lines = Lines::default();
         for number in 0..=MAX_PARENTS {
-            lines.of(ended(numbered(number), "1", End::Ok));
+            lines.of(ended(numbered(number), "1", ReconcileEnd::Ok));
             lines.of(Observed::Wrote { parent: numbered(number), what: String::new() });
             assert!(lines.last.len() <= MAX_PARENTS && lines.pending.len() <= MAX_PARENTS);
         }

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use metahook_core::api::units::print_bytes;
-use metahook_core::pacing::memory::{Asked, InLine, MIN_RESERVATION, MemoryAccounts, MemoryFigures, Ticket};
+use metahook_core::pacing::memory::{
+    InLine, MIN_RESERVATION, MemoryAccounts, MemoryFigures, ReserveResult, Ticket,
+};
 use tokio::sync::oneshot;
 
 pub(crate) use cgroup::default_budget;
@@ -60,7 +62,7 @@ pub(crate) struct MemoryTooLarge {
 }
 
 /// A reservation in line; leaves it when dropped.
-struct Waiting<'a> {
+struct QueuedReservation<'a> {
     budget: &'a MemoryBudget,
     place: InLine,
     bytes: u64,
@@ -98,8 +100,8 @@ impl MemoryBudget {
             let asked = state.accounts.reserve(controller, bytes);
             let asked = asked.map_err(|it| MemoryTooLarge { wanted: it.wanted, max: it.max })?;
             match asked {
-                Asked::Reserved => None,
-                Asked::Waits(place) => {
+                ReserveResult::Reserved => None,
+                ReserveResult::Waits(place) => {
                     let (turn, has_turn) = oneshot::channel();
                     state.waiting.insert(place.ticket, turn);
                     Some((place, has_turn))
@@ -107,7 +109,7 @@ impl MemoryBudget {
             }
         };
         if let Some((place, has_turn)) = asked {
-            let mut waiting = Waiting { budget: self, place, bytes, admitted: false };
+            let mut waiting = QueuedReservation { budget: self, place, bytes, admitted: false };
             // Nobody drops the sender but by sending.
             waiting.admitted = has_turn.await.is_ok();
         }
@@ -137,7 +139,7 @@ impl State {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedReservation<'_> {
     fn drop(&mut self) {
         if self.admitted {
             return;

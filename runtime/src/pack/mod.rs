@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use wasmparser::{BinaryReaderError, Parser, Payload};
 
 use crate::hook::wasm::compile::Digest;
-use crate::hook::wasm::compile::outline::Kind;
+use crate::hook::wasm::compile::outline::WasmKind;
 
 /// The API server lets a ConfigMap hold as many bytes, counted as they are, not as base64.
 const MAX_CONFIG_MAP: usize = 1 << 20;
@@ -29,7 +29,7 @@ const HEADER: [u8; 8] = [0, b'a', b's', b'm', 1, 0, 0, 0];
 
 /// Where a module is put.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct Place {
+pub struct PackTarget {
     /// The ConfigMap that controllers name.
     pub name: String,
     /// Its namespace.
@@ -77,7 +77,7 @@ pub enum PackError {
     ScriptText(#[source] std::str::Utf8Error),
 }
 
-impl Place {
+impl PackTarget {
     pub(crate) fn check(&self) -> Result<(), PackError> {
         match self {
             Self { namespace, .. } if !is_dns_name(namespace) => Err(PackError::Name(namespace.clone())),
@@ -111,7 +111,7 @@ pub(crate) enum ShrinkError {
 pub(crate) fn optimize(wasm_opt: &Path, module: &[u8]) -> Result<(Vec<u8>, Option<ShrinkError>), PackError> {
     check(module)?;
     // What a component is made of depends on its parts being as they are.
-    if Kind::of(module) == Kind::Component {
+    if WasmKind::of(module) == WasmKind::Component {
         return Ok((module.to_vec(), None));
     }
     let (shrunk, why) = match shrink(wasm_opt, module) {
@@ -122,7 +122,7 @@ pub(crate) fn optimize(wasm_opt: &Path, module: &[u8]) -> Result<(Vec<u8>, Optio
 }
 
 /// One ConfigMap where the module fits into it, as it is or compressed, whichever is smaller; else parts and an index.
-pub(crate) fn pack(module: &[u8], place: &Place) -> Result<Packed, PackError> {
+pub(crate) fn pack(module: &[u8], place: &PackTarget) -> Result<Packed, PackError> {
     check(module)?;
     let compressed = zstd::bulk::compress(module, COMPRESSION_LEVEL).map_err(PackError::Compress)?;
     let stored = if compressed.len() < module.len() { &compressed } else { module };
@@ -152,7 +152,7 @@ pub(crate) fn pack(module: &[u8], place: &Place) -> Result<Packed, PackError> {
 }
 
 /// A script as text, which people read in the cluster, too.
-pub(crate) fn pack_script(script: &[u8], place: &Place) -> Result<Packed, PackError> {
+pub(crate) fn pack_script(script: &[u8], place: &PackTarget) -> Result<Packed, PackError> {
     let size = script.len();
     if size > MAX_CONFIG_MAP {
         return Err(PackError::LargeScript(size));
@@ -170,7 +170,7 @@ impl Packed {
     }
 }
 
-fn config_map(place: &Place, name: &str, content: Value) -> Value {
+fn config_map(place: &PackTarget, name: &str, content: Value) -> Value {
     let metadata = json!({ "namespace": place.namespace, "name": name });
     let mut map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
     if let (Value::Object(map), Value::Object(content)) = (&mut map, content) {
@@ -203,7 +203,7 @@ fn strip(module: &[u8]) -> Result<Vec<u8>, StripError> {
 pub(crate) fn check(module: &[u8]) -> Result<(), StripError> {
     match module {
         _ if module.starts_with(&HEADER) => Ok(()),
-        [0, b'a', b's', b'm', ..] if Kind::of(module) == Kind::Component => Ok(()),
+        [0, b'a', b's', b'm', ..] if WasmKind::of(module) == WasmKind::Component => Ok(()),
         _ => Err(StripError::NotWasm),
     }
 }
@@ -233,8 +233,8 @@ mod tests {
 
     use super::*;
 
-    fn place() -> Place {
-        Place { namespace: "hello".into(), name: "hook".into(), key: "hook.wasm".into() }
+    fn place() -> PackTarget {
+        PackTarget { namespace: "hello".into(), name: "hook".into(), key: "hook.wasm".into() }
     }
 
     /// A module's header and noise that no compression makes smaller.
@@ -302,13 +302,13 @@ mod tests {
     #[test]
     fn what_cannot_be_packed_is_named() {
         assert!(matches!(pack(b"hello", &place()), Err(PackError::Module(StripError::NotWasm))));
-        let refused = |place: Place| place.check().unwrap_err();
+        let refused = |place: PackTarget| place.check().unwrap_err();
         assert_eq!(
-            refused(Place { name: "Hook".into(), ..place() }).to_string(),
+            refused(PackTarget { name: "Hook".into(), ..place() }).to_string(),
             "\"Hook\" is no name of a ConfigMap: lower case letters, digits, - and ., at most 253"
         );
-        assert!(matches!(refused(Place { namespace: String::new(), ..place() }), PackError::Name(_)));
-        assert!(matches!(refused(Place { key: "../x".into(), ..place() }), PackError::Key(_)));
+        assert!(matches!(refused(PackTarget { namespace: String::new(), ..place() }), PackError::Name(_)));
+        assert!(matches!(refused(PackTarget { key: "../x".into(), ..place() }), PackError::Key(_)));
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_script_is_stored_as_text_up_to_its_bound() {
-        let place = Place { key: "hook.py".into(), ..place() };
+        let place = PackTarget { key: "hook.py".into(), ..place() };
         let script = vec![b'#'; MAX_CONFIG_MAP];
         let packed = pack_script(&script, &place).unwrap();
         assert_eq!((packed.size, packed.sha256), (script.len(), Digest::of(&script).hex()));

@@ -6,7 +6,7 @@ use std::fmt;
 use wasmparser::{BinaryReaderError, KnownCustom, Name, NameSectionReader, Parser, Payload, TypeRef};
 
 use super::HEADER;
-use crate::hook::wasm::compile::outline::Kind;
+use crate::hook::wasm::compile::outline::WasmKind;
 use crate::telemetry::escape;
 
 /// Rows of each part; the others are added up.
@@ -57,7 +57,7 @@ pub(crate) fn measure(module: &[u8]) -> Result<SizeReport, BinaryReaderError> {
     }
     let mut crates = BTreeMap::new();
     // The functions of a component are numbered by module.
-    if !names.is_empty() && Kind::of(module) == Kind::Module {
+    if !names.is_empty() && WasmKind::of(module) == WasmKind::Module {
         for (index, size) in (imported..).zip(bodies) {
             let owner = names.get(&index).and_then(|name| crate_of(name));
             *crates.entry(owner.unwrap_or_else(|| NO_CRATE.to_owned())).or_default() += size;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use metahook_core::pacing::lanes::{Cause, Place};
+use metahook_core::pacing::lanes::{Cause, LanePosition};
 use metahook_core::pacing::self_triggered::SelfTriggerBudget;
 use metahook_core::reconcile::outcome::Outcome;
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 #[derive(Default)]
 pub(super) struct Entry {
     /// Where it is queued.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<LanePosition>,
     pub(super) queued_at: Option<Instant>,
     pub(super) running: bool,
     /// The strongest cause to run again that came while it was running.

@@ -2,7 +2,7 @@
 
 use metahook_core::api::ControllerKind;
 use metahook_core::api::customize::CustomizeBounds;
-use metahook_core::api::hook::Via;
+use metahook_core::api::hook::HookTransport;
 use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::response::{self, Mode};
 use metahook_core::hook::{MAX_ANSWER_MEMORY, ResponseError, customize};
@@ -12,7 +12,7 @@ const MAX_CHILDREN: usize = 3;
 
 /// The bytes are an answer.
 pub(crate) fn check(bytes: &[u8]) {
-    for via in [Via::Wasm, Via::Webhook] {
+    for via in [HookTransport::Wasm, HookTransport::Webhook] {
         for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
             for deletes in [false, true] {
                 sync(bytes, |mode| ReadOptions {
@@ -43,7 +43,7 @@ fn sync(bytes: &[u8], options: impl Fn(Mode) -> ReadOptions) {
         assert!(strict.warnings.is_empty());
     }
     if let Ok(loose) = &loose {
-        assert!(options(Mode::Loose).via == Via::Webhook || loose.children.len() <= MAX_CHILDREN);
+        assert!(options(Mode::Loose).via == HookTransport::Webhook || loose.children.len() <= MAX_CHILDREN);
         assert!(loose.children.iter().all(|child| child.get("kind").is_some_and(Value::is_string)));
         assert!(loose.events.len() <= 10);
         assert!(loose.resync_after.is_none_or(|after| !after.is_zero()), "{:?}", loose.resync_after);

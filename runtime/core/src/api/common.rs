@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::customize::RelatedKinds;
-use crate::api::hook::{Call, EnabledHook, Hook, HookName, PerHook, Via};
+use crate::api::hook::{Call, EnabledHook, Hook, HookName, HookTransport, PerHook};
 use crate::api::policy::{BrakeLimits, DeletionBrakeSpec, HookPolicy, ServiceAccountRef};
 use crate::api::selection::{self, SelectionRule};
 use crate::api::shown_secrets::ShownSecrets;
@@ -237,7 +237,7 @@ impl CommonSpec {
 
 /// Whether one of the hooks is a module, a component or a script.
 fn is_wasm(hooks: &PerHook<EnabledHook>) -> bool {
-    hooks.iter().any(|(_, hook)| hook.via() == Via::Wasm)
+    hooks.iter().any(|(_, hook)| hook.via() == HookTransport::Wasm)
 }
 
 /// Each kind of children once, and the kinds that the spec declares again, in any version: existing manifests do so and

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::api::common::{
     ApplyStrategy, CheckedCommon, ChildRule, CommonSpec, ConditionCheck, Hooks, Target, UpdateMethod,
 };
-use crate::api::hook::{Hook, Via};
+use crate::api::hook::{Hook, HookTransport};
 use crate::api::policy::HookPolicy;
 use crate::api::selection::SelectionRule;
 use crate::api::{ControllerError, SpecError, resource, selector};
@@ -109,7 +109,7 @@ impl CompositeControllerSpec {
             ignore_status: parent.ignore_status_changes.unwrap_or_default(),
         };
         let resource = resource("spec.parentResource", &parent.api_version, &parent.resource)?;
-        let by_webhook = common.hooks.sync.via() == Via::Webhook;
+        let by_webhook = common.hooks.sync.via() == HookTransport::Webhook;
         let parent = Target { resource, rules: vec![rule] };
         common.shown_secrets.check("spec.parentResource", &parent.resource)?;
         Ok(Composite {

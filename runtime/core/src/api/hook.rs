@@ -177,7 +177,7 @@ pub struct EnabledHook {
 
 /// Which of the two ways a hook is reached by, where a script's is that of a module: what a webhook's authors are used to is not held against it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Via {
+pub enum HookTransport {
     Wasm,
     Webhook,
 }
@@ -212,10 +212,10 @@ pub struct ModuleRef {
 }
 
 impl EnabledHook {
-    pub fn via(&self) -> Via {
+    pub fn via(&self) -> HookTransport {
         match self.call {
-            Call::Wasm(_) => Via::Wasm,
-            Call::Webhook(_) => Via::Webhook,
+            Call::Wasm(_) => HookTransport::Wasm,
+            Call::Webhook(_) => HookTransport::Webhook,
         }
     }
 
@@ -465,7 +465,7 @@ mod tests {
         let module = wasm(&json!({}));
         let checked =
             shadow(json!({ "version": "v2", "webhook": webhook, "shadow": module })).unwrap().unwrap();
-        assert_eq!((checked.version, checked.via()), (HookVersion::V2, Via::Wasm));
+        assert_eq!((checked.version, checked.via()), (HookVersion::V2, HookTransport::Wasm));
         for (hook, says) in [
             (json!({ "shadow": module }), "spec.hooks.sync.shadow: there is no hook to compare it with"),
             (json!({ "webhook": webhook, "shadow": {} }), "spec.hooks.sync.shadow: names neither"),

@@ -9,10 +9,10 @@ pub const SEED: &str = "metahook-seed";
 /// Which objects of one kind are a server's own. They are known by their names in all namespaces, since another server of the
 /// cluster may use another one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ServerObjects(Kind);
+pub struct ServerObjects(ServerObjectKind);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-enum Kind {
+enum ServerObjectKind {
     #[default]
     Others,
     Secrets,
@@ -24,17 +24,19 @@ impl ServerObjects {
     /// `election`: the Lease by which this server leads.
     pub fn of(kind: &Resource, election: Option<&Key>) -> Self {
         Self(match (&*kind.gvk.group, &*kind.plural) {
-            ("", "secrets") => Kind::Secrets,
-            ("coordination.k8s.io", "leases") => Kind::Leases(election.cloned()),
-            _ => Kind::Others,
+            ("", "secrets") => ServerObjectKind::Secrets,
+            ("coordination.k8s.io", "leases") => ServerObjectKind::Leases(election.cloned()),
+            _ => ServerObjectKind::Others,
         })
     }
 
     pub fn has(&self, key: &Key) -> bool {
         match &self.0 {
-            Kind::Others => false,
-            Kind::Secrets => &*key.name == SEED,
-            Kind::Leases(election) => election.as_ref() == Some(key) || presence::is_lease(&key.name),
+            ServerObjectKind::Others => false,
+            ServerObjectKind::Secrets => &*key.name == SEED,
+            ServerObjectKind::Leases(election) => {
+                election.as_ref() == Some(key) || presence::is_lease(&key.name)
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::children::claims::{ATTACHED_BY, MADE_BY};
 use crate::children::last_applied::LAST_APPLIED;
 use crate::object::cached::MAX_UNSEEN_BYTES;
 use crate::object::testing::{Build, a};
-use crate::related::rule::{Finds, Place};
+use crate::related::rule::{Finds, RuleScope};
 use crate::related::selection::select;
 
 fn keys<'a>(found: impl Iterator<Item = &'a Arc<Object>>) -> Vec<String> {
@@ -125,7 +125,7 @@ fn objects_are_found_by_namespace_and_by_name() {
         index.apply(CacheEvent::Applied((*a("v1", "Pod", key).uid(key).object()).clone()));
     }
     let within = |namespace: &str| {
-        let place = Place::Namespace(namespace.into());
+        let place = RuleScope::Namespace(namespace.into());
         keys(select(&Finds::Labels { place, labels: Selector::default() }, &index, &[]).iter())
     };
     assert_eq!(within("n"), ["n/a", "n/b"]);
@@ -367,7 +367,7 @@ proptest! {
             let orphans = index.orphans.len();
             prop_assert_eq!(owned + orphans, index.objects.len());
             let even = Selector::equals("even", "true");
-            let within = Finds::Labels { place: Place::Namespace("n".into()), labels: even };
+            let within = Finds::Labels { place: RuleScope::Namespace("n".into()), labels: even };
             let found = |index: &Cache| keys(select(&within, index, &[]).iter());
             prop_assert_eq!(found(&labelled), found(&index));
             prop_assert_eq!(index.by_uid.len(), index.objects.len());

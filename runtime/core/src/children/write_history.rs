@@ -28,13 +28,13 @@ pub struct PastWrites<'a> {
 
 #[derive(Debug, Clone, Default)]
 pub struct WriteHistory {
-    known: BTreeMap<ObjectId, Known>,
+    known: BTreeMap<ObjectId, ObjectHistory>,
     /// Objects of which the API server's answer to a write was seen: whatever else differs in them came later.
     answered: BTreeSet<Uid>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct ObjectHistory {
     uid: Uid,
     /// What server-side apply sent last, and the API server took.
     applied: Option<Fingerprint>,
@@ -47,7 +47,7 @@ struct Known {
     flapping: Option<Flapping>,
 }
 
-impl Known {
+impl ObjectHistory {
     fn nothing(uid: &Uid) -> Self {
         Self { uid: uid.clone(), ..Self::default() }
     }
@@ -100,7 +100,12 @@ impl WriteHistory {
         let known = self.known(id, &answer.uid);
         let settled = Some((answer.version.clone(), wanted));
         let unread = Some(Arc::clone(answer));
-        *known = Known { unread, settled, flapping: known.flapping.take(), ..Known::nothing(&answer.uid) };
+        *known = ObjectHistory {
+            unread,
+            settled,
+            flapping: known.flapping.take(),
+            ..ObjectHistory::nothing(&answer.uid)
+        };
     }
 
     /// Unread answers about children that have changed since.
@@ -142,7 +147,7 @@ impl WriteHistory {
 
     /// Drift was corrected at `now`. Whatever object has the name since: making it anew is one way to correct it.
     pub fn drift_corrected(&mut self, drift: &Drift, now: Duration) {
-        let known = self.known.entry(drift.id.clone()).or_insert_with(|| Known::nothing(&drift.uid));
+        let known = self.known.entry(drift.id.clone()).or_insert_with(|| ObjectHistory::nothing(&drift.uid));
         known.flapping.get_or_insert_default().drift_corrected(&drift.values, now);
     }
 
@@ -205,15 +210,15 @@ impl WriteHistory {
         all
     }
 
-    fn of(&self, id: &ObjectId, object: &Object) -> Option<&Known> {
+    fn of(&self, id: &ObjectId, object: &Object) -> Option<&ObjectHistory> {
         self.known.get(id).filter(|known| known.uid == object.uid)
     }
 
     /// A child that is made anew keeps its flapping values.
-    fn known(&mut self, id: &ObjectId, uid: &Uid) -> &mut Known {
-        let known = self.known.entry(id.clone()).or_insert_with(|| Known::nothing(uid));
+    fn known(&mut self, id: &ObjectId, uid: &Uid) -> &mut ObjectHistory {
+        let known = self.known.entry(id.clone()).or_insert_with(|| ObjectHistory::nothing(uid));
         if known.uid != *uid {
-            *known = Known { flapping: known.flapping.take(), ..Known::nothing(uid) };
+            *known = ObjectHistory { flapping: known.flapping.take(), ..ObjectHistory::nothing(uid) };
         }
         known
     }
@@ -232,12 +237,12 @@ const QUIET_TIME: Duration = Duration::from_mins(1);
 /// The values of one child that another client keeps changing, by path. Times are since the server's start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Flapping {
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, ChangeCount>,
     reported: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct ChangeCount {
     times: u32,
     last: Duration,
 }
@@ -250,8 +255,8 @@ impl Flapping {
             let place = self
                 .places
                 .entry(difference.path.clone())
-                .or_insert(Place { times: 0, last: Duration::ZERO });
-            *place = Place { times: place.times.saturating_add(1), last: now };
+                .or_insert(ChangeCount { times: 0, last: Duration::ZERO });
+            *place = ChangeCount { times: place.times.saturating_add(1), last: now };
         }
         self.reported = false;
     }
@@ -269,7 +274,7 @@ impl Flapping {
 
     /// The places that are worth a word at `now`.
     pub fn noticed(&self, now: Duration) -> BTreeSet<&str> {
-        let is_noticed = |place: &Place| {
+        let is_noticed = |place: &ChangeCount| {
             place.delay().is_some_and(|delay| now.saturating_sub(place.last) < delay + QUIET_TIME)
         };
         let noticed = self.places.iter().filter(|(_, place)| is_noticed(place));
@@ -282,7 +287,7 @@ impl Flapping {
     }
 }
 
-impl Place {
+impl ChangeCount {
     fn delay(&self) -> Option<Duration> {
         let doublings = self.times.checked_sub(MAX_UNDELAYED)?.min(16);
         Some((MIN_DELAY * 2_u32.pow(doublings)).min(MAX_DELAY))

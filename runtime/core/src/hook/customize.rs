@@ -7,14 +7,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::customize::CustomizeBounds;
-use crate::api::hook::Via;
+use crate::api::hook::HookTransport;
 use crate::api::webhook::UnmarshallMode as Mode;
 use crate::hook::read::{self, Fields, type_error};
 use crate::hook::{AnswerWarning, AnswerWarnings, MAX_ANSWER_MEMORY, ResponseError};
 use crate::object::Object;
 use crate::object::id::{Gvr, is_api_version};
 use crate::object::selector::{Expression, LabelSelector, Selector, SelectorError};
-use crate::related::rule::{Asked, Names};
+use crate::related::rule::{Names, RequestedRule};
 
 /// The request about a parent; both kinds of controllers call the object `parent`. `controller` is the controller object, as
 /// it was when the controller started; `settings` is JSON from its spec, which only Wasm hooks have.
@@ -28,7 +28,7 @@ pub fn request(controller: &str, parent: &Object, settings: Option<&str>) -> Vec
 #[derive(Debug, Clone, PartialEq)]
 pub struct Response {
     /// Each different rule once, with its place in the answer.
-    pub rules: Vec<(usize, Asked)>,
+    pub rules: Vec<(usize, RequestedRule)>,
     /// Warnings, in loose mode.
     pub warnings: Vec<AnswerWarning>,
 }
@@ -59,7 +59,7 @@ const MAX_NAME: usize = 253;
 /// One fault refuses the whole answer.
 pub fn rules(
     bytes: &[u8],
-    via: Via,
+    via: HookTransport,
     mode: Mode,
     bounds: &CustomizeBounds,
 ) -> Result<Response, CustomizeError> {
@@ -121,7 +121,7 @@ fn within(
     Ok(())
 }
 
-fn rule(mut rule: Fields, warnings: &mut AnswerWarnings) -> Result<(Asked, Size), CustomizeError> {
+fn rule(mut rule: Fields, warnings: &mut AnswerWarnings) -> Result<(RequestedRule, Size), CustomizeError> {
     let (api_version, resource) = (rule.required("apiVersion")?, rule.required("resource")?);
     if resource.len() > MAX_NAME {
         let (path, expected) = (rule.path("resource"), "a plural of at most 253 bytes");
@@ -144,7 +144,7 @@ fn rule(mut rule: Fields, warnings: &mut AnswerWarnings) -> Result<(Asked, Size)
     let names: Names = texts(&mut rule, "names")?.unwrap_or_default().into_iter().map(Arc::from).collect();
     rule.end(warnings);
     size.names = names.len();
-    Ok((Asked { gvr, labels, namespaces, namespace, names }, size))
+    Ok((RequestedRule { gvr, labels, namespaces, namespace, names }, size))
 }
 
 fn selector(
@@ -198,8 +198,8 @@ mod tests {
     use super::*;
     use crate::object::testing::{a, any_json};
 
-    fn read(text: &str, mode: Mode) -> Result<Vec<Asked>, String> {
-        let read = rules(text.as_bytes(), Via::Webhook, mode, &CustomizeBounds::default());
+    fn read(text: &str, mode: Mode) -> Result<Vec<RequestedRule>, String> {
+        let read = rules(text.as_bytes(), HookTransport::Webhook, mode, &CustomizeBounds::default());
         let read = read.map(|answer| answer.rules.into_iter().map(|(_, rule)| rule).collect());
         read.map_err(|error| match std::error::Error::source(&error) {
             Some(source) => format!("{error}: {source}"),
@@ -361,7 +361,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            drop(rules(&bytes, Via::Wasm, Mode::Strict, &CustomizeBounds::default()));
+            drop(rules(&bytes, HookTransport::Wasm, Mode::Strict, &CustomizeBounds::default()));
         }
 
         #[test]

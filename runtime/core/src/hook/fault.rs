@@ -1,6 +1,6 @@
 //! Faults of answers, in words for the author of the hook: errors that refuse one, and warnings about parts without effect.
 
-use crate::api::hook::{HookName, Via};
+use crate::api::hook::{HookName, HookTransport};
 use crate::api::webhook::UnmarshallMode;
 use crate::hook::{MAX_EVENTS, MAX_KEYS};
 use crate::shorten;
@@ -25,10 +25,10 @@ pub enum ResponseError {
     )]
     TooManyKeys { path: String, found: usize },
     #[error("the hook's answer has so many values that reading it would take more than {} MiB{}", max >> 20, match via {
-        Via::Wasm => "",
-        Via::Webhook => ": answer with fewer, or raise --max-webhook-answer, of which this is the fourfold",
+        HookTransport::Wasm => "",
+        HookTransport::Webhook => ": answer with fewer, or raise --max-webhook-answer, of which this is the fourfold",
     })]
-    TooManyValues { max: usize, via: Via },
+    TooManyValues { max: usize, via: HookTransport },
     #[error("the hook's answer: {path} must be {expected}, not {found}")]
     Type { path: String, expected: &'static str, found: &'static str },
     #[error("the hook's answer: {path} must be {expected}")]

@@ -7,7 +7,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, Map
 use serde_json::{Map, Value};
 
 use crate::api::ControllerKind;
-use crate::api::hook::Via;
+use crate::api::hook::HookTransport;
 use crate::api::webhook::UnmarshallMode;
 use crate::decorator::Changes;
 use crate::hook::{AnswerWarning, AnswerWarnings, MAX_KEYS, ResponseError};
@@ -19,7 +19,7 @@ use crate::json::type_of;
 pub struct ReadOptions {
     /// The kind of controller whose hook answered.
     pub kind: ControllerKind,
-    pub via: Via,
+    pub via: HookTransport,
     pub mode: UnmarshallMode,
     /// Bound on the children in the answer of a module; webhooks have none, as with Metacontroller.
     pub max_children: usize,
@@ -44,14 +44,14 @@ pub(crate) struct Fields {
 /// The answer is empty, incomplete, too large, or no object. `null` from a webhook is an object without fields.
 pub(crate) fn answer(
     bytes: &[u8],
-    (via, max_memory): (Via, usize),
+    (via, max_memory): (HookTransport, usize),
     free: &str,
     warnings: &mut AnswerWarnings,
 ) -> Result<Fields, ResponseError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(match via {
-            Via::Wasm => ResponseError::Empty,
-            Via::Webhook => ResponseError::EmptyBody,
+            HookTransport::Wasm => ResponseError::Empty,
+            HookTransport::Webhook => ResponseError::EmptyBody,
         });
     }
     if bytes.len() + tree_size(bytes) > max_memory {
@@ -64,7 +64,7 @@ pub(crate) fn answer(
         .map_err(|error| ResponseError::json(error, bytes))?;
     match (value, via) {
         (Value::Object(members), _) => Ok(Fields { path: String::new(), members }),
-        (Value::Null, Via::Webhook) => Ok(Fields { path: String::new(), members: Map::new() }),
+        (Value::Null, HookTransport::Webhook) => Ok(Fields { path: String::new(), members: Map::new() }),
         (other, _) => Err(type_error("the answer", "an object", &other)),
     }
 }
@@ -275,7 +275,8 @@ mod tests {
 
     fn read(text: &str) -> (Value, Vec<String>) {
         let mut warnings = AnswerWarnings::default();
-        let fields = answer(text.as_bytes(), (Via::Wasm, 1 << 20), "children", &mut warnings).unwrap();
+        let fields =
+            answer(text.as_bytes(), (HookTransport::Wasm, 1 << 20), "children", &mut warnings).unwrap();
         (
             Value::Object(fields.members),
             warnings.finish(UnmarshallMode::Loose).unwrap().iter().map(ToString::to_string).collect(),

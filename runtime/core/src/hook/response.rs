@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::api::ControllerKind;
-use crate::api::hook::Via;
+use crate::api::hook::HookTransport;
 use crate::api::reason::EventKind;
 pub use crate::api::webhook::UnmarshallMode as Mode;
 use crate::decorator::Decoration;
@@ -61,10 +61,10 @@ pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseErro
     let ReadOptions { kind, via, mode, max_children, max_memory, deletes } = reading;
     let list = kind.children();
     let few_enough = |found: usize| match via {
-        Via::Wasm if found > max_children => {
+        HookTransport::Wasm if found > max_children => {
             Err(ResponseError::TooManyChildren { list, found, max: max_children })
         }
-        Via::Wasm | Via::Webhook => Ok(()),
+        HookTransport::Wasm | HookTransport::Webhook => Ok(()),
     };
     let mut warnings = AnswerWarnings::default();
     let mut answer = match read::answer(bytes, (via, max_memory), list, &mut warnings) {
@@ -77,7 +77,7 @@ pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseErro
     let decoration = decoration(kind, &mut answer)?;
     let children = answer.list(list)?;
     let forgot_children = children.is_none();
-    if forgot_children && via == Via::Wasm {
+    if forgot_children && via == HookTransport::Wasm {
         return Err(ResponseError::NoChildren(list));
     }
     let children = children.unwrap_or_default();
@@ -87,12 +87,12 @@ pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseErro
     let finalized = answer.scalar("finalized", "true or false")?.unwrap_or_default();
     let deletions = match via {
         // Old webhooks may use the name of this field for something else.
-        Via::Webhook if !deletes => Vec::new(),
-        Via::Wasm | Via::Webhook => deletions(&mut answer, &mut warnings)?,
+        HookTransport::Webhook if !deletes => Vec::new(),
+        HookTransport::Wasm | HookTransport::Webhook => deletions(&mut answer, &mut warnings)?,
     };
     let events = match (events(&mut answer, &mut warnings), via, mode) {
         // Old webhooks may use the name of this field for something else.
-        (Err(error), Via::Webhook, Mode::Loose) => {
+        (Err(error), HookTransport::Webhook, Mode::Loose) => {
             warnings.add(AnswerWarning::Ignored {
                 path: "events".to_owned(),
                 why: format!("is left out: {error}"),
@@ -217,13 +217,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::hook::Via;
+    use crate::api::hook::HookTransport;
     use crate::api::webhook::UnmarshallMode;
     use crate::hook::{MAX_ANSWER_MEMORY, read, webhook_answer_memory};
 
     const MAX: usize = 3;
 
-    fn read(via: Via, mode: Mode, text: &str) -> Result<Response, String> {
+    fn read(via: HookTransport, mode: Mode, text: &str) -> Result<Response, String> {
         let max_memory = MAX_ANSWER_MEMORY;
         let kind = ControllerKind::Composite;
         let reading = ReadOptions { kind, via, mode, max_children: MAX, max_memory, deletes: false };
@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn loose(text: &str) -> Result<Response, String> {
-        read(Via::Wasm, Mode::Loose, text)
+        read(HookTransport::Wasm, Mode::Loose, text)
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
                 format!("the hook's answer: children has {found} items, and 3 are allowed (--max-children)");
             assert_eq!(loose(&of(found)).unwrap_err(), says);
         }
-        assert_eq!(read(Via::Webhook, Mode::Strict, &of(4)).unwrap().children.len(), 4);
+        assert_eq!(read(HookTransport::Webhook, Mode::Strict, &of(4)).unwrap().children.len(), 4);
     }
 
     #[test]
@@ -296,13 +296,13 @@ mod tests {
             let reading = ReadOptions { kind, via, mode, max_children: MAX, max_memory, deletes: false };
             sync(text.as_bytes(), reading).map(|_| ()).map_err(|error| error.to_string())
         };
-        for via in [Via::Wasm, Via::Webhook] {
+        for via in [HookTransport::Wasm, HookTransport::Webhook] {
             assert_eq!(read(via, needs), Ok(()));
         }
         let says = "the hook's answer has so many values that reading it would take more than 0 MiB";
-        assert_eq!(read(Via::Wasm, needs - 1).unwrap_err(), says);
+        assert_eq!(read(HookTransport::Wasm, needs - 1).unwrap_err(), says);
         let flag = ": answer with fewer, or raise --max-webhook-answer, of which this is the fourfold";
-        assert_eq!(read(Via::Webhook, needs - 1).unwrap_err(), format!("{says}{flag}"));
+        assert_eq!(read(HookTransport::Webhook, needs - 1).unwrap_err(), format!("{says}{flag}"));
         let memory = [1, 32 << 20, (32 << 20) + 1, 1 << 30, usize::MAX].map(webhook_answer_memory);
         assert_eq!(memory, [128 << 20, 128 << 20, (128 << 20) + 4, 4 << 30, usize::MAX]);
     }
@@ -322,7 +322,7 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
                         for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
-                let reading = ReadOptions { kind, via: Via::Webhook, mode: Mode::Strict, max_children: MAX, max_memory: MAX_ANSWER_MEMORY, deletes: true };
+                let reading = ReadOptions { kind, via: HookTransport::Webhook, mode: Mode::Strict, max_children: MAX, max_memory: MAX_ANSWER_MEMORY, deletes: true };
                 drop(sync(&bytes, reading));
             }
         }
@@ -332,7 +332,8 @@ mod tests {
         let mut warnings = AnswerWarnings::default();
         let text = json!({ "deleteRelated": list }).to_string();
         let mut answer =
-            read::answer(text.as_bytes(), (Via::Wasm, MAX_ANSWER_MEMORY), "", &mut warnings).unwrap();
+            read::answer(text.as_bytes(), (HookTransport::Wasm, MAX_ANSWER_MEMORY), "", &mut warnings)
+                .unwrap();
         let read = deletions(&mut answer, &mut warnings).and_then(|read| warnings.finish(mode).map(|_| read));
         read.map_err(|error| error.to_string())
     }

@@ -28,12 +28,12 @@ const ESCAPED: usize = 6;
 
 /// An open list or object, with the number of its items so far.
 #[derive(Clone, Copy, Default)]
-struct Open {
+struct OpenContainer {
     is_list: bool,
     items: usize,
 }
 
-impl Open {
+impl OpenContainer {
     fn size(self) -> usize {
         if self.is_list { list_size(self.items) } else { map_size(self.items) }
     }
@@ -42,7 +42,7 @@ impl Open {
 /// The memory that the values of this JSON take once they are read. Text that is no JSON, or that ends too early, gives at
 /// least what it takes until that is noticed.
 pub fn tree_size(json: &[u8]) -> usize {
-    let (mut open, mut depth, mut size) = ([Open::default(); MAX_DEPTH], 0_usize, 0_usize);
+    let (mut open, mut depth, mut size) = ([OpenContainer::default(); MAX_DEPTH], 0_usize, 0_usize);
     let mut rest = json;
     while let [byte, after @ ..] = rest {
         rest = after;
@@ -70,7 +70,7 @@ pub fn tree_size(json: &[u8]) -> usize {
             }
             b'[' | b'{' => {
                 let Some(next) = open.get_mut(depth) else { break };
-                *next = Open { is_list: *byte == b'[', items: 0 };
+                *next = OpenContainer { is_list: *byte == b'[', items: 0 };
                 depth += 1;
             }
             _ => {}

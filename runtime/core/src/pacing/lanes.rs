@@ -41,7 +41,7 @@ pub type NamespaceOf<K> = fn(&K) -> &Arc<str>;
 
 /// Where a key waits. Its owner keeps it, so that each key waits once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct LanePosition {
     pub lane: Lane,
     turn: Turn,
 }
@@ -54,13 +54,13 @@ type Turn = (u64, u64);
 /// within its lane by at most one key of each other namespace for each of its own namespace's keys before it.
 #[derive(Debug)]
 pub struct Lanes<K> {
-    waiting: [Waiting<K>; WEIGHTS.len()],
+    waiting: [LaneQueue<K>; WEIGHTS.len()],
     arrivals: u64,
     namespace_of: NamespaceOf<K>,
 }
 
 #[derive(Debug)]
-struct Waiting<K> {
+struct LaneQueue<K> {
     lane: Lane,
     weight: u32,
     /// What is left of its weight until all lanes get theirs again.
@@ -80,7 +80,7 @@ struct Namespace {
 
 impl<K> Lanes<K> {
     pub fn new(namespace_of: NamespaceOf<K>) -> Self {
-        let waiting = WEIGHTS.map(|(lane, weight)| Waiting {
+        let waiting = WEIGHTS.map(|(lane, weight)| LaneQueue {
             lane,
             weight,
             credit: weight,
@@ -91,21 +91,21 @@ impl<K> Lanes<K> {
         Self { waiting, arrivals: 0, namespace_of }
     }
 
-    pub fn push(&mut self, lane: Lane, key: K) -> Place {
+    pub fn push(&mut self, lane: Lane, key: K) -> LanePosition {
         self.arrivals = self.arrivals.wrapping_add(1);
         let (arrival, namespace_of) = (self.arrivals, self.namespace_of);
         let turn = self.lane(lane).map_or(0, |waiting| waiting.push(arrival, key, namespace_of));
-        Place { lane, turn: (turn, arrival) }
+        LanePosition { lane, turn: (turn, arrival) }
     }
 
-    pub fn remove(&mut self, place: Place) -> Option<K> {
+    pub fn remove(&mut self, place: LanePosition) -> Option<K> {
         let namespace_of = self.namespace_of;
         self.lane(place.lane)?.remove(place.turn, namespace_of)
     }
 
     /// The next key. `throttled`: throttled keys may run now.
     pub fn pop(&mut self, throttled: bool) -> Option<(Lane, K)> {
-        let ready = |one: &Waiting<K>| !one.keys.is_empty() && (throttled || one.lane != Lane::Throttled);
+        let ready = |one: &LaneQueue<K>| !one.keys.is_empty() && (throttled || one.lane != Lane::Throttled);
         if !self.waiting.iter().any(|one| ready(one) && one.credit > 0) {
             self.waiting.iter_mut().for_each(|one| one.credit = one.weight);
         }
@@ -124,12 +124,12 @@ impl<K> Lanes<K> {
         self.waiting.iter().any(|one| one.lane == Lane::Throttled && !one.keys.is_empty())
     }
 
-    fn lane(&mut self, lane: Lane) -> Option<&mut Waiting<K>> {
+    fn lane(&mut self, lane: Lane) -> Option<&mut LaneQueue<K>> {
         self.waiting.iter_mut().find(|one| one.lane == lane)
     }
 }
 
-impl<K> Waiting<K> {
+impl<K> LaneQueue<K> {
     fn push(&mut self, arrival: u64, key: K, namespace_of: NamespaceOf<K>) -> u64 {
         let namespace = self.namespaces.or_default(namespace_of(&key));
         namespace.waiting += 1;
@@ -261,7 +261,7 @@ mod tests {
         #[test]
         fn no_key_is_lost_or_doubled_or_starves(deeds in prop::collection::vec(deed(), 0..300)) {
             let mut lanes = lanes();
-            let mut waiting: BTreeMap<Key, Place> = BTreeMap::new();
+            let mut waiting: BTreeMap<Key, LanePosition> = BTreeMap::new();
             for deed in deeds {
                 match deed {
                     Deed::Push(lane, space, name) => {
@@ -281,7 +281,7 @@ mod tests {
                     }
                     Deed::Pop(throttled) => {
                         let found = lanes.pop(throttled);
-                        let may = |place: &Place| throttled || place.lane != Lane::Throttled;
+                        let may = |place: &LanePosition| throttled || place.lane != Lane::Throttled;
                         prop_assert_eq!(found.is_some(), waiting.values().any(may));
                         if let Some((lane, key)) = found {
                             let place = waiting.remove(&key).unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct TurnLine<T> {
     /// By turn, then by arrival.
-    waiting: BTreeMap<Place, (Arc<str>, T)>,
+    waiting: BTreeMap<TurnPosition, (Arc<str>, T)>,
     /// The last turn of each controller with something that waits, and how many of it wait.
     controllers: BTreeMap<Arc<str>, (u64, usize)>,
     arrivals: u64,
@@ -19,7 +19,7 @@ pub struct TurnLine<T> {
 
 /// A place in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct TurnPosition {
     turn: u64,
     arrival: u64,
 }
@@ -31,19 +31,19 @@ impl<T> Default for TurnLine<T> {
 }
 
 impl<T> TurnLine<T> {
-    pub fn push(&mut self, controller: &Arc<str>, one: T) -> Place {
+    pub fn push(&mut self, controller: &Arc<str>, one: T) -> TurnPosition {
         let (last_turn, waiting) = self.controllers.entry(Arc::clone(controller)).or_default();
         // After its last one, and after the turn that is under way: who always has one that waits waits for others, too.
         *last_turn = (*last_turn).max(self.now) + 1;
         *waiting += 1;
         self.arrivals += 1;
-        let place = Place { turn: *last_turn, arrival: self.arrivals };
+        let place = TurnPosition { turn: *last_turn, arrival: self.arrivals };
         self.waiting.insert(place, (Arc::clone(controller), one));
         place
     }
 
     /// The one whose turn is next.
-    pub fn first(&self) -> Option<(Place, &T)> {
+    pub fn first(&self) -> Option<(TurnPosition, &T)> {
         self.waiting.first_key_value().map(|(place, (_, one))| (*place, one))
     }
 
@@ -54,7 +54,7 @@ impl<T> TurnLine<T> {
         self.remove(place)
     }
 
-    pub fn remove(&mut self, place: Place) -> Option<T> {
+    pub fn remove(&mut self, place: TurnPosition) -> Option<T> {
         let (controller, one) = self.waiting.remove(&place)?;
         if let Some((_, waiting)) = self.controllers.get_mut(&controller) {
             *waiting -= 1;
@@ -74,7 +74,7 @@ impl<T> TurnLine<T> {
 mod tests {
     use super::*;
 
-    fn line(all: &[(&str, u32)]) -> (TurnLine<u32>, Vec<Place>) {
+    fn line(all: &[(&str, u32)]) -> (TurnLine<u32>, Vec<TurnPosition>) {
         let mut line = TurnLine::default();
         let places = all.iter().map(|(controller, one)| line.push(&(*controller).into(), *one)).collect();
         (line, places)

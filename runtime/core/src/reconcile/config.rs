@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::api::ControllerKind;
 use crate::api::common::Grant;
 use crate::api::customize::RelatedKinds;
-use crate::api::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
+use crate::api::hook::{Call, EnabledHook, HookName, HookTransport, HookVersion, PerHook};
 use crate::api::policy::BrakeLimits;
 use crate::api::selection::Selection;
 use crate::api::shown_secrets::ShownSecrets;
@@ -61,7 +61,7 @@ pub struct HookConfig {
     pub version: HookVersion,
     pub mode: Mode,
     pub settings: Option<String>,
-    pub via: Via,
+    pub via: HookTransport,
     /// Bound on the memory that the values of an answer take.
     pub max_memory: usize,
 }
@@ -75,15 +75,15 @@ impl ControllerConfig {
     /// What a request of a hook may show.
     pub fn shown_bounds(&self, hook: HookName) -> ShownBounds {
         let request = match self.hook(hook).via {
-            Via::Wasm => MAX_REQUEST,
-            Via::Webhook => self.observed.webhook_request,
+            HookTransport::Wasm => MAX_REQUEST,
+            HookTransport::Webhook => self.observed.webhook_request,
         };
         ShownBounds { children: self.observed.children, request }
     }
 
     /// The owner of a parent's children, and how they are written.
     pub fn owner<'a>(&'a self, parent: &'a Object) -> Owner<'a> {
-        let hash_secrets = self.hooks.sync.via == Via::Wasm;
+        let hash_secrets = self.hooks.sync.via == HookTransport::Wasm;
         Owner {
             parent,
             kind: self.kind.name(),
@@ -108,8 +108,8 @@ impl ControllerConfig {
                 KindConfig::Decorator => OwnerMark::Attached(&self.name),
             },
             unmanaged: match self.hook(hook).via {
-                Via::Wasm => UnmanagedPolicy::Refused,
-                Via::Webhook => UnmanagedPolicy::Created,
+                HookTransport::Wasm => UnmanagedPolicy::Refused,
+                HookTransport::Webhook => UnmanagedPolicy::Created,
             },
         }
     }
@@ -211,7 +211,7 @@ impl HookConfig {
 
     /// A module's hook.
     pub fn wasm(version: HookVersion, settings: Option<String>) -> Self {
-        let (mode, via, max_memory) = (version.mode(), Via::Wasm, MAX_ANSWER_MEMORY);
+        let (mode, via, max_memory) = (version.mode(), HookTransport::Wasm, MAX_ANSWER_MEMORY);
         Self { version, mode, settings, via, max_memory }
     }
 }

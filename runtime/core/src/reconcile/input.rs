@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::api::hook::{HookName, Via};
+use crate::api::hook::{HookName, HookTransport};
 use crate::children::claims::{self, Claim, ClaimedObject};
 use crate::hash::{Fingerprint, Fingerprinter};
 use crate::hook::{self, RequestTooLarge, SizedRequest, customize};
@@ -140,8 +140,8 @@ impl ReconcileInput {
         request: SizedRequest<'_>,
     ) -> Result<Vec<u8>, RequestTooLarge> {
         match config.hook(self.hook).via {
-            Via::Wasm => request.bytes_for_module(),
-            Via::Webhook => Ok(request.bytes()),
+            HookTransport::Wasm => request.bytes_for_module(),
+            HookTransport::Webhook => Ok(request.bytes()),
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
     use crate::object::selector::UID_LABEL;
     use crate::object::testing::{Build, a, cached, resource};
     use crate::reconcile::testing::{child, config, decorator, input, parent, parts};
-    use crate::related::rule::{Finds, Place, RelatedRule};
+    use crate::related::rule::{Finds, RelatedRule, RuleScope};
 
     fn fingerprint(parent: Build, parts: InputParts, pods: Vec<Build>) -> Fingerprint {
         let pods: Vec<_> = pods.into_iter().map(Build::object).collect();
@@ -208,7 +208,7 @@ mod tests {
     /// The input where the customize hook asked for all Secrets, and these are there.
     fn with_related(secrets: Vec<Build>) -> Fingerprint {
         let secrets: Vec<_> = secrets.into_iter().map(Build::object).collect();
-        let finds = Finds::Labels { place: Place::Anywhere, labels: Selector::default() };
+        let finds = Finds::Labels { place: RuleScope::Anywhere, labels: Selector::default() };
         let rule = RelatedRule { resource: resource("v1", "Secret"), finds };
         let mut related = Related::default();
         related.add("n", 0, &rule, secrets);

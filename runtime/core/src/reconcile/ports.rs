@@ -105,7 +105,7 @@ pub trait CallHooks: Sync {
         &self,
         hooks: &Self::Hooks,
         hook: HookName,
-        asked: Asked<'_>,
+        asked: ParentView<'_>,
         request: Vec<u8>,
     ) -> impl Future<Output = Result<HookAnswer, PortError>> + Send;
 
@@ -280,7 +280,7 @@ pub enum Fact<'a> {
 
 /// What a hook is asked about.
 #[derive(Debug, Clone, Copy)]
-pub enum Asked<'a> {
+pub enum ParentView<'a> {
     /// A parent as it is.
     Present(&'a Object),
     /// A parent as it was at an older revision. The tag of an answer may stand for the parent's version, which is the same: no
@@ -361,7 +361,7 @@ pub enum WriteErrorCause {
     Other,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ParentView<'a> {
     /// `present`: the parent as it is, which may be the state itself.
     pub fn of(state: &'a Object, present: &Object) -> Self {
         if std::ptr::eq(state, present) { Self::Present(state) } else { Self::Older(state) }

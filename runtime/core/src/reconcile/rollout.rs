@@ -131,7 +131,7 @@ mod tests {
     use crate::reconcile::input::{InputParts, ReconcileInput};
     use crate::reconcile::plan::{AnswerError, Answers, LEFT_OUT_INTERVAL, ReconcilePlan};
     use crate::reconcile::testing::{kept, no_past, parts, rolling};
-    use crate::related::rule::{Finds, Place, RelatedRule};
+    use crate::related::rule::{Finds, RelatedRule, RuleScope};
 
     fn config() -> ControllerConfig {
         ControllerConfig {
@@ -316,7 +316,7 @@ mod tests {
         assert!(rollout.history.get().is_none(), "not even where children are left out");
         let mut related = Related::default();
         let secret = a("v1", "Secret", "n/s").with("data", json!({"y": "y".repeat(1000)})).object();
-        let finds = Finds::Labels { place: Place::Anywhere, labels: Selector::default() };
+        let finds = Finds::Labels { place: RuleScope::Anywhere, labels: Selector::default() };
         related.add("n", 0, &RelatedRule { resource: resource("v1", "Secret"), finds }, vec![secret]);
         rollout.related = vec![related];
         let bound = rollout.longest_older_state();

@@ -21,8 +21,8 @@ use crate::object::{ChildMap, Object};
 use crate::reconcile::config::ControllerConfig;
 use crate::reconcile::input::ReconcileInput;
 use crate::reconcile::ports::{
-    Asked, Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, PortError, Record,
-    Remember, WriteAnswer, WriteError,
+    Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError,
+    Record, Remember, WriteAnswer, WriteError,
 };
 use crate::settled::{CacheRevision, SettledParents};
 
@@ -144,10 +144,10 @@ impl<W: CallHooks> CallHooks for Watched<'_, W> {
         &self,
         hooks: &Self::Hooks,
         hook: HookName,
-        asked: Asked<'_>,
+        asked: ParentView<'_>,
         request: Vec<u8>,
     ) -> Result<HookAnswer, PortError> {
-        let is_older = matches!(asked, Asked::Older(_));
+        let is_older = matches!(asked, ParentView::Older(_));
         let answer = self.world.call(hooks, hook, asked, request).await;
         self.note(Step::Asked { hook, is_older });
         answer

@@ -27,7 +27,7 @@ use std::time::Duration;
 use crate::hash::{Fingerprint, Fingerprinter};
 use crate::object::id::{Gvk, Key};
 use crate::object::{ChildMap, Naming, Object};
-use crate::related::rule::{Asked, Finds, RelatedRule};
+use crate::related::rule::{Finds, RelatedRule, RequestedRule};
 
 /// The objects that the rules of a parent find.
 #[derive(Debug, Default)]
@@ -123,7 +123,7 @@ const KEPT: usize = 128;
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// Each with its place in the answer.
-    pub rules: Arc<[(usize, Asked)]>,
+    pub rules: Arc<[(usize, RequestedRule)]>,
     /// Of a module: what else it has, without any effect.
     pub ignored: Option<Arc<str>>,
     pub print: Fingerprint,
@@ -212,10 +212,13 @@ mod tests {
     use crate::object::id::Resource;
     use crate::object::selector::Selector;
     use crate::object::testing::{Build, a, cluster_resource, resource};
-    use crate::related::rule::Place;
+    use crate::related::rule::RuleScope;
 
     fn rule(resource: Arc<Resource>) -> RelatedRule {
-        RelatedRule { resource, finds: Finds::Labels { place: Place::Anywhere, labels: Selector::default() } }
+        RelatedRule {
+            resource,
+            finds: Finds::Labels { place: RuleScope::Anywhere, labels: Selector::default() },
+        }
     }
 
     fn related(parent: &str, pods: Vec<Build>, nodes: Vec<Build>) -> Related {

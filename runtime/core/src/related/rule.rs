@@ -11,7 +11,7 @@ use crate::object::selector::Selector;
 
 /// A rule as the hook wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asked {
+pub struct RequestedRule {
     pub gvr: Gvr,
     pub labels: Option<Selector>,
     pub namespaces: Option<Selector>,
@@ -70,14 +70,14 @@ pub enum Finds {
         names: Names,
     },
     Labels {
-        place: Place,
+        place: RuleScope,
         labels: Selector,
     },
 }
 
 /// In which namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum RuleScope {
     Anywhere,
     Namespace(Arc<str>),
     /// Those whose labels match.
@@ -106,7 +106,7 @@ pub enum RuleError {
     ClusterScoped { at: usize, gvk: Gvk },
 }
 
-impl Asked {
+impl RequestedRule {
     /// Bytes that it takes, about.
     pub(crate) fn memory(&self) -> usize {
         const RULE: usize = 256;
@@ -142,10 +142,10 @@ impl Asked {
         };
         let finds = if self.names.is_empty() {
             let place = match (namespace, &self.namespaces) {
-                (Some(namespace), _) => Place::Namespace(namespace),
-                (None, Some(selector)) => Place::Namespaces(selector.clone()),
-                (None, None) if local => Place::Namespace(home.into()),
-                (None, None) => Place::Anywhere,
+                (Some(namespace), _) => RuleScope::Namespace(namespace),
+                (None, Some(selector)) => RuleScope::Namespaces(selector.clone()),
+                (None, None) if local => RuleScope::Namespace(home.into()),
+                (None, None) => RuleScope::Anywhere,
             };
             Finds::Labels { place, labels: self.labels.clone().unwrap_or_default() }
         } else {
@@ -167,9 +167,9 @@ impl RelatedRule {
             Finds::Labels { place, labels } => {
                 labels.matches(&object.labels)
                     && match place {
-                        Place::Anywhere => true,
-                        Place::Namespace(namespace) => *namespace == object.key.namespace,
-                        Place::Namespaces(selector) => {
+                        RuleScope::Anywhere => true,
+                        RuleScope::Namespace(namespace) => *namespace == object.key.namespace,
+                        RuleScope::Namespaces(selector) => {
                             namespace.is_some_and(|found| selector.matches(&found.labels))
                         }
                     }
@@ -180,8 +180,9 @@ impl RelatedRule {
     /// The labels of namespaces that the rule asks about.
     pub fn namespace_selector(&self) -> Option<&Selector> {
         match &self.finds {
-            Finds::Labels { place: Place::Namespaces(selector), .. } => Some(selector),
-            Finds::Labels { place: Place::Anywhere | Place::Namespace(_), .. } | Finds::Names { .. } => None,
+            Finds::Labels { place: RuleScope::Namespaces(selector), .. } => Some(selector),
+            Finds::Labels { place: RuleScope::Anywhere | RuleScope::Namespace(_), .. }
+            | Finds::Names { .. } => None,
         }
     }
 
@@ -199,8 +200,8 @@ impl RelatedRule {
             Finds::Labels { labels, place } => {
                 labels.memory()
                     + match place {
-                        Place::Anywhere | Place::Namespace(_) => 0,
-                        Place::Namespaces(selector) => selector.memory(),
+                        RuleScope::Anywhere | RuleScope::Namespace(_) => 0,
+                        RuleScope::Namespaces(selector) => selector.memory(),
                     }
             }
         }
@@ -210,8 +211,8 @@ impl RelatedRule {
     pub fn reach(&self) -> Option<&Arc<str>> {
         match &self.finds {
             Finds::Names { namespace, .. } => namespace.as_ref(),
-            Finds::Labels { place: Place::Namespace(namespace), .. } => Some(namespace),
-            Finds::Labels { place: Place::Anywhere | Place::Namespaces(_), .. } => None,
+            Finds::Labels { place: RuleScope::Namespace(namespace), .. } => Some(namespace),
+            Finds::Labels { place: RuleScope::Anywhere | RuleScope::Namespaces(_), .. } => None,
         }
     }
 }
@@ -219,7 +220,7 @@ impl RelatedRule {
 impl Finds {
     /// All objects of a kind whose labels match.
     pub fn matching(labels: &Selector) -> Self {
-        Self::Labels { place: Place::Anywhere, labels: labels.clone() }
+        Self::Labels { place: RuleScope::Anywhere, labels: labels.clone() }
     }
 }
 
@@ -227,7 +228,7 @@ impl Finds {
 mod tests {
     use super::*;
     use crate::api::customize::CustomizeBounds;
-    use crate::api::hook::Via;
+    use crate::api::hook::HookTransport;
     use crate::cache::{Cache, CacheEvent};
     use crate::hook::customize;
     use crate::hook::response::Mode;
@@ -255,10 +256,14 @@ mod tests {
             text.extend([",", field]);
         }
         let text = format!("{text}}}]}}");
-        let asked =
-            customize::rules(text.as_bytes(), Via::Webhook, Mode::Strict, &CustomizeBounds::default())
-                .unwrap()
-                .rules;
+        let asked = customize::rules(
+            text.as_bytes(),
+            HookTransport::Webhook,
+            Mode::Strict,
+            &CustomizeBounds::default(),
+        )
+        .unwrap()
+        .rules;
         asked[0].1.rule(0, &resource, Asker { version, parent_namespace }).map_err(|error| error.to_string())
     }
 

@@ -9,7 +9,7 @@ use crate::object::cached::CachedObject;
 use crate::object::id::Key;
 #[cfg(test)]
 use crate::object::selector::Selector;
-use crate::related::rule::{Finds, Place};
+use crate::related::rule::{Finds, RuleScope};
 
 /// Selection of the objects that a rule finds, in slices: between two of them the cache may change. An object that comes
 /// or goes meanwhile is found or not.
@@ -41,10 +41,10 @@ impl<'a> Selection<'a> {
                     continue;
                 }
                 Finds::Labels { place, .. } => match place {
-                    Place::Anywhere if self.done == 0 => None,
-                    Place::Namespace(namespace) if self.done == 0 => Some(&**namespace),
-                    Place::Anywhere | Place::Namespace(_) => break,
-                    Place::Namespaces(_) => match self.namespaces.get(self.done) {
+                    RuleScope::Anywhere if self.done == 0 => None,
+                    RuleScope::Namespace(namespace) if self.done == 0 => Some(&**namespace),
+                    RuleScope::Anywhere | RuleScope::Namespace(_) => break,
+                    RuleScope::Namespaces(_) => match self.namespaces.get(self.done) {
                         Some(namespace) => Some(&**namespace),
                         None => break,
                     },

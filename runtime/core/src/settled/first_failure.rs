@@ -13,10 +13,10 @@ pub const CHANGE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The latest failure of the first parent.
 #[derive(Debug, Default)]
-pub struct FirstFailure(Option<Told>);
+pub struct FirstFailure(Option<ReportedFailure>);
 
 #[derive(Debug)]
-struct Told {
+struct ReportedFailure {
     parent: Key,
     category: &'static str,
     message: String,
@@ -26,12 +26,12 @@ struct Told {
 impl FirstFailure {
     /// The first of the parents that fail has failed.
     pub fn note(&mut self, parent: &Key, (category, message): (&'static str, &str), now: Duration) {
-        let stays = |told: &Told| {
+        let stays = |told: &ReportedFailure| {
             told.parent == *parent && told.category == category && now < told.at + CHANGE_INTERVAL
         };
         if !self.0.as_ref().is_some_and(stays) {
             let message = shorten_middle(message, MAX_FAILURE);
-            self.0 = Some(Told { parent: parent.clone(), category, message, at: now });
+            self.0 = Some(ReportedFailure { parent: parent.clone(), category, message, at: now });
         }
     }
 

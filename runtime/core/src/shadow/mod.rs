@@ -14,7 +14,7 @@ use crate::object::id::{Key, ObjectId, Resource};
 use crate::reconcile::config::ControllerConfig;
 use crate::reconcile::input::ReconcileInput;
 use crate::reconcile::plan::{AnswerError, Answers, ReconcilePlan};
-use crate::related::rule::Asked;
+use crate::related::rule::RequestedRule;
 use crate::shorten;
 
 /// Places in which two answers differ that are kept of them.
@@ -119,9 +119,10 @@ fn places(hook: &ReconcilePlan, shadow: &ReconcilePlan) -> Vec<String> {
 }
 
 /// The places where two answers of customize hooks differ.
-pub fn rule_places(hook: &[(usize, Asked)], shadow: &[(usize, Asked)]) -> Vec<String> {
-    let rules =
-        |answer: &[(usize, Asked)]| answer.iter().map(|(_, rule)| rule.clone()).collect::<BTreeSet<_>>();
+pub fn rule_places(hook: &[(usize, RequestedRule)], shadow: &[(usize, RequestedRule)]) -> Vec<String> {
+    let rules = |answer: &[(usize, RequestedRule)]| {
+        answer.iter().map(|(_, rule)| rule.clone()).collect::<BTreeSet<_>>()
+    };
     let (hook, shadow) = (rules(hook), rules(shadow));
     let mut places = Places::default();
     for (rule, what) in hook

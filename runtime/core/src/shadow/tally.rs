@@ -27,7 +27,7 @@ pub struct ShadowTally {
     different: u64,
     failed: u64,
     dropped: u64,
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, DifferenceCount>,
     /// Why it is not asked at all.
     refused: Option<String>,
     failure: Option<String>,
@@ -36,7 +36,7 @@ pub struct ShadowTally {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct DifferenceCount {
     count: u64,
     example: String,
 }
@@ -62,7 +62,7 @@ impl ShadowTally {
             if let Some(known) = self.places.get_mut(&place) {
                 known.count += 1;
             } else if self.places.len() < MAX_PLACES {
-                self.places.insert(place, Place { count: 1, example: parent.to_owned() });
+                self.places.insert(place, DifferenceCount { count: 1, example: parent.to_owned() });
             }
         }
     }
@@ -91,7 +91,7 @@ impl ShadowTally {
     pub fn status(&self) -> ShadowStatus {
         let mut places: Vec<_> = self.places.iter().collect();
         places.sort_by_key(|(_, place)| std::cmp::Reverse(place.count));
-        let shown = places.into_iter().take(MAX_SHOWN).map(|(path, Place { count, example })| {
+        let shown = places.into_iter().take(MAX_SHOWN).map(|(path, DifferenceCount { count, example })| {
             ShadowDifference { path: path.clone(), count: number(*count), example: example.clone() }
         });
         ShadowStatus {

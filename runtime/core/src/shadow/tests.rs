@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::api::hook::Via;
+use crate::api::hook::HookTransport;
 use crate::api::webhook::UnmarshallMode;
 use crate::children::write_history::WriteHistory;
 use crate::object::Object;
@@ -14,7 +14,7 @@ use crate::reconcile::testing::{child, config, decorator, input, kept, no_past, 
 
 fn by_webhook(config: &ControllerConfig) -> ControllerConfig {
     let mut config = config.clone();
-    (config.hooks.sync.via, config.hooks.sync.mode) = (Via::Webhook, UnmarshallMode::Loose);
+    (config.hooks.sync.via, config.hooks.sync.mode) = (HookTransport::Webhook, UnmarshallMode::Loose);
     config
 }
 
@@ -131,7 +131,7 @@ fn places_are_bounded() {
 
 #[test]
 fn rules_are_compared_as_a_set() {
-    let rule = |resource: &str| Asked {
+    let rule = |resource: &str| RequestedRule {
         gvr: crate::object::id::Gvr::new("v1", resource),
         labels: None,
         namespaces: None,

@@ -25,7 +25,7 @@ use metahook_core::reconcile::shown::ObservedBounds;
 use metahook_core::reconcile::watched::{Step, Watched};
 use metahook_core::related;
 use metahook_core::related::related_index::RelatedIndex;
-use metahook_core::related::rule::{Finds, Place};
+use metahook_core::related::rule::{Finds, RuleScope};
 use metahook_core::rollout::revisions::FieldPath;
 use metahook_core::rollout::{RollingConfig, RollingKind};
 use metahook_core::settled::{Purity, SettledParents};
@@ -327,7 +327,10 @@ impl Server {
         let of = |finds| related::rule::RelatedRule { resource: Arc::clone(&self.setting_kind), finds };
         let names = [name.into()].into_iter().collect();
         vec![
-            of(Finds::Labels { place: Place::Anywhere, labels: Selector::equals("for", &parent.key.name) }),
+            of(Finds::Labels {
+                place: RuleScope::Anywhere,
+                labels: Selector::equals("for", &parent.key.name),
+            }),
             of(Finds::Names { namespace: Some("n".into()), names }),
         ]
     }

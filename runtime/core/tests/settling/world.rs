@@ -21,8 +21,8 @@ use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::input::ReconcileInput;
 use metahook_core::reconcile::outcome::Retry;
 use metahook_core::reconcile::ports::{
-    Asked, Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, PortError, Record,
-    Remember, WriteAnswer, WriteError, WriteErrorCause,
+    Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError,
+    Record, Remember, WriteAnswer, WriteError, WriteErrorCause,
 };
 use metahook_core::related::Related;
 use metahook_core::related::selection::Selection;
@@ -135,7 +135,7 @@ impl CallHooks for ModelWorld<'_> {
         &self,
         _: &Self::Hooks,
         _: HookName,
-        _: Asked<'_>,
+        _: ParentView<'_>,
         request: Vec<u8>,
     ) -> Result<HookAnswer, PortError> {
         Ok(HookAnswer { bytes: self.server().call(&request), pure: Some(true) })

@@ -5,7 +5,7 @@ use rquickjs::{Ctx, Error, Result, Value, qjs};
 
 /// What a source text is.
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum SourceKind {
     Module,
     Script,
 }
@@ -19,13 +19,13 @@ pub(crate) enum Loaded<'js> {
 }
 
 /// The bytecode of a source text, which is not executed.
-pub(crate) fn compile(ctx: &Ctx<'_>, file: &str, source: &[u8], kind: Kind) -> Result<Vec<u8>> {
+pub(crate) fn compile(ctx: &Ctx<'_>, file: &str, source: &[u8], kind: SourceKind) -> Result<Vec<u8>> {
     let length = source.len();
     let source = terminated(source);
     let file = terminated(file.as_bytes());
     let kind = match kind {
-        Kind::Module => qjs::JS_EVAL_TYPE_MODULE,
-        Kind::Script => qjs::JS_EVAL_TYPE_GLOBAL,
+        SourceKind::Module => qjs::JS_EVAL_TYPE_MODULE,
+        SourceKind::Script => qjs::JS_EVAL_TYPE_GLOBAL,
     };
     let flags = kind | qjs::JS_EVAL_FLAG_COMPILE_ONLY;
     let raw = ctx.as_raw().as_ptr();

@@ -8,7 +8,7 @@ use rquickjs::context::intrinsic::{
 };
 use rquickjs::{Context, Ctx, Error, Function, Object, Persistent, Result, Runtime, Value};
 
-use crate::bytecode::{self, Kind, Loaded};
+use crate::bytecode::{self, SourceKind, Loaded};
 
 /// No `performance`: it has the clock's time at its start.
 type Intrinsics = (Date, Eval, RegExpCompiler, RegExp, Json, Proxy, MapSet, TypedArrays, Promise, WeakRef);
@@ -60,7 +60,7 @@ impl Engine {
         runtime.set_gc_threshold(COLLECT);
         let context = Context::custom::<Intrinsics>(&runtime)?;
         let driver = context.with(|ctx| {
-            let code = bytecode::compile(&ctx, "driver.js", DRIVER.as_bytes(), Kind::Script)?;
+            let code = bytecode::compile(&ctx, "driver.js", DRIVER.as_bytes(), SourceKind::Script)?;
             let Loaded::Script(make) = bytecode::run(&ctx, code)? else { return Err(Error::Unknown) };
             let driver: Object<'_> = Function::from_value(make)?.call((
                 Function::new(ctx.clone(), |line: String| say(&line))?,

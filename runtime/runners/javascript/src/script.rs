@@ -2,7 +2,7 @@
 
 use rquickjs::{Ctx, Error, Function, Object, Promise, Result, Value};
 
-use crate::bytecode::{self, Kind, Loaded};
+use crate::bytecode::{self, SourceKind, Loaded};
 use crate::engine;
 use crate::integers::{self, Rounded};
 
@@ -12,11 +12,11 @@ pub(crate) fn compile(file: &str, source: Vec<u8>) -> std::result::Result<Vec<u8
     let text = source.strip_prefix('\u{feff}').unwrap_or(&source).as_bytes();
     engine::with(|ctx, driver| {
         // `export` and `await` outside of functions are no syntax of a script: what is no script is a module.
-        let script = match bytecode::compile(ctx, file, text, Kind::Script) {
+        let script = match bytecode::compile(ctx, file, text, SourceKind::Script) {
             Ok(code) => return Ok(code),
             Err(_) => ctx.catch(),
         };
-        let module = match bytecode::compile(ctx, file, text, Kind::Module) {
+        let module = match bytecode::compile(ctx, file, text, SourceKind::Module) {
             Ok(code) => return Ok(code),
             Err(_) => ctx.catch(),
         };

@@ -15,7 +15,7 @@ use crate::author::call::{RequestOf, check_request};
 use crate::author::documents::{self, Document, DocumentError};
 use crate::author::kinds::KnownKinds;
 use crate::author::render::Simulation;
-use crate::author::render::rounds::{End, Rounds};
+use crate::author::render::rounds::{RenderEnd, Rounds};
 use crate::author::render::setup::Options;
 use crate::author::sandbox::{Input, simulated_time};
 use crate::author::schemas::MAX_FAULTS;
@@ -226,10 +226,10 @@ fn is_controller(document: &Document) -> bool {
 /// What is written, round by round, without what an API server sets.
 fn plan(rounds: &Rounds) -> Value {
     let end = match rounds.end {
-        End::Settled => "settled",
-        End::Enough => "unfinished",
-        End::Oscillates { .. } => "oscillates",
-        End::Failed => "failed",
+        RenderEnd::Settled => "settled",
+        RenderEnd::Enough => "unfinished",
+        RenderEnd::Oscillates { .. } => "oscillates",
+        RenderEnd::Failed => "failed",
     };
     let round = |round: &Vec<crate::author::render::Reconciled>| {
         let changes = round.iter().flat_map(|one| &one.steps).map(|step| {

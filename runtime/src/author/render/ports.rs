@@ -19,8 +19,8 @@ use metahook_core::object::selector::Selector;
 use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::outcome::Retry;
 use metahook_core::reconcile::ports::{
-    Asked, Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, PortError, Record,
-    Remember, WriteAnswer, WriteError, WriteErrorCause,
+    Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError,
+    Record, Remember, WriteAnswer, WriteError, WriteErrorCause,
 };
 use metahook_core::settled::{CacheRevision, SettledParents};
 use serde_json::Value;
@@ -135,7 +135,7 @@ impl CallHooks for Ports<'_> {
         &self,
         _hooks: &Self::Hooks,
         hook: HookName,
-        _asked: Asked<'_>,
+        _asked: ParentView<'_>,
         request: Vec<u8>,
     ) -> Result<HookAnswer, PortError> {
         let bytes = self.ask(hook, request).await?;

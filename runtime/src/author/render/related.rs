@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use metahook_core::api::customize::{CustomizeBounds, RelatedKindError};
-use metahook_core::api::hook::{HookName, Via};
+use metahook_core::api::hook::{HookName, HookTransport};
 use metahook_core::hook::customize::CustomizeError;
 use metahook_core::hook::{customize, ignored};
 use metahook_core::object::Object;
@@ -50,7 +50,7 @@ impl Ports<'_> {
         let mut shared = self.shared();
         let odd = |odd: &_| format!("the customize hook's answer {odd}");
         shared.round.notes.extend(answer.warnings.iter().map(odd));
-        if hook.via == Via::Wasm {
+        if hook.via == HookTransport::Wasm {
             shared.round.ignored.extend(ignored(HookName::Customize, &answer.warnings));
         }
         let asker = Asker { version: hook.version, parent_namespace: &state.key.namespace };

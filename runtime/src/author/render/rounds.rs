@@ -14,11 +14,11 @@ use super::{Reconciled, Remembered, Simulation};
 #[derive(Debug)]
 pub(crate) struct Rounds {
     pub(crate) rounds: Vec<Vec<Reconciled>>,
-    pub(crate) end: End,
+    pub(crate) end: RenderEnd,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum RenderEnd {
     /// The last round changed nothing.
     Settled,
     /// The state after the last round is that after an earlier one (from 1 on; 0: the beginning), and something was written
@@ -54,14 +54,14 @@ impl Simulation {
             let changed = round.iter().any(|one| !one.steps.is_empty());
             rounds.push(round);
             let end = match (failed, changed, seen.insert(self.state(), rounds.len())) {
-                (true, _, _) => End::Failed,
-                (false, false, _) if self.put_off().next().is_none() => End::Settled,
-                (false, true, Some(like)) => End::Oscillates { like },
+                (true, _, _) => RenderEnd::Failed,
+                (false, false, _) if self.put_off().next().is_none() => RenderEnd::Settled,
+                (false, true, Some(like)) => RenderEnd::Oscillates { like },
                 (false, ..) => continue,
             };
             return Rounds { rounds, end };
         }
-        Rounds { rounds, end: End::Enough }
+        Rounds { rounds, end: RenderEnd::Enough }
     }
 
     /// A fingerprint of all objects, without what changes with every write.

@@ -35,20 +35,20 @@ type WatchKey = (Option<ServiceAccountRef>, Reference);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Reference {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ReferenceKind,
     pub(crate) namespace: String,
     pub(crate) name: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum ReferenceKind {
     ConfigMap,
     Secret,
 }
 
 /// State of a watched object.
 #[derive(Debug, Clone, Default)]
-pub(crate) enum Known {
+pub(crate) enum ReferenceState {
     #[default]
     NotYet,
     Missing,
@@ -60,13 +60,13 @@ pub(crate) enum Known {
 }
 
 struct Watched {
-    known: watch::Receiver<Known>,
+    known: watch::Receiver<ReferenceState>,
     _task: AbortOnDropHandle<()>,
 }
 
 /// One object as one of its users sees it; its watch ends with the last of them.
 pub(crate) struct Follower {
-    known: watch::Receiver<Known>,
+    known: watch::Receiver<ReferenceState>,
     _watched: Arc<Watched>,
 }
 
@@ -81,7 +81,7 @@ impl ObjectWatches {
         all.retain(|_, watched| watched.strong_count() > 0);
         let key = (reader.cloned(), name.clone());
         let watched = all.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let (sender, known) = watch::channel(Known::NotYet);
+            let (sender, known) = watch::channel(ReferenceState::NotYet);
             let api = reader.map_or_else(|| self.api.clone(), |reader| self.api.acting_as(reader));
             let task = tokio::spawn(feed(api, reader.cloned(), name.clone(), sender));
             let watched = Arc::new(Watched { known, _task: AbortOnDropHandle::new(task) });
@@ -94,13 +94,13 @@ impl ObjectWatches {
 
 impl Follower {
     /// The current state; [`Follower::changed`] waits for the next one.
-    pub(crate) fn now(&mut self) -> Known {
+    pub(crate) fn now(&mut self) -> ReferenceState {
         self.known.borrow_and_update().clone()
     }
 
     /// One that a test feeds.
     #[cfg(test)]
-    pub(crate) fn fed_by(known: &watch::Sender<Known>) -> Self {
+    pub(crate) fn fed_by(known: &watch::Sender<ReferenceState>) -> Self {
         let task = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
         let watched = Arc::new(Watched { known: known.subscribe(), _task: task });
         Self { known: known.subscribe(), _watched: watched }
@@ -129,7 +129,7 @@ async fn feed(
     api: ApiClient,
     reader: Option<ServiceAccountRef>,
     name: Reference,
-    known: watch::Sender<Known>,
+    known: watch::Sender<ReferenceState>,
 ) {
     loop {
         let restores = api.restores.count();
@@ -144,11 +144,11 @@ async fn feed_until_restored(
     api: &ApiClient,
     reader: Option<&ServiceAccountRef>,
     name: &Reference,
-    known: &watch::Sender<Known>,
+    known: &watch::Sender<ReferenceState>,
 ) {
     let resource = Arc::new(name.kind.resource());
     if api.server_objects(&resource).has(&Key::new(&name.namespace, &name.name)) {
-        known.send_replace(Known::Unreadable(OWN.into()));
+        known.send_replace(ReferenceState::Unreadable(OWN.into()));
         return;
     }
     let refused = Notify::new();
@@ -161,7 +161,7 @@ async fn feed_until_restored(
             () = observe(api, &resource, name, known, &refused) => return,
             why = taken_away(known, &refused, review) => why,
         };
-        known.send_replace(Known::TakenAway(why.into()));
+        known.send_replace(ReferenceState::TakenAway(why.into()));
         while !matches!(review().await, Ok(None)) {
             tokio::time::sleep(REVIEW_DELAY).await;
         }
@@ -173,7 +173,11 @@ const REVIEW_DELAY: Duration = Duration::from_secs(10);
 
 /// Ends when the account that reads the object no longer may: it is asked about while the object is known, every few minutes and
 /// where the API server refuses the watch.
-async fn taken_away<R>(known: &watch::Sender<Known>, refused: &Notify, review: impl Fn() -> R) -> String
+async fn taken_away<R>(
+    known: &watch::Sender<ReferenceState>,
+    refused: &Notify,
+    review: impl Fn() -> R,
+) -> String
 where
     R: Future<Output = Result<Option<String>, ReviewError>>,
 {
@@ -181,7 +185,7 @@ where
     loop {
         drop(tokio::time::timeout(delay, refused.notified()).await);
         delay = MAX_GRANT_AGE;
-        if !matches!(*known.borrow(), Known::There(_)) {
+        if !matches!(*known.borrow(), ReferenceState::There(_)) {
             continue;
         }
         match review().await {
@@ -197,7 +201,7 @@ async fn observe(
     api: &ApiClient,
     resource: &Arc<Resource>,
     name: &Reference,
-    known: &watch::Sender<Known>,
+    known: &watch::Sender<ReferenceState>,
     refused: &Notify,
 ) {
     let watch = watch_resource(api, resource, Some(&name.namespace), Some(&name.name));
@@ -210,8 +214,10 @@ async fn observe(
         listed |= matches!(event, Ok(CacheEvent::Listed(_)));
         let found = match event {
             Ok(CacheEvent::ListEnds) if listed => continue,
-            Ok(CacheEvent::ListEnds | CacheEvent::Deleted(_)) => Known::Missing,
-            Ok(CacheEvent::Listed(object) | CacheEvent::Applied(object)) => Known::There(Arc::new(object)),
+            Ok(CacheEvent::ListEnds | CacheEvent::Deleted(_)) => ReferenceState::Missing,
+            Ok(CacheEvent::Listed(object) | CacheEvent::Applied(object)) => {
+                ReferenceState::There(Arc::new(object))
+            }
             // The others are events of our own writes, which no watch sends.
             Ok(
                 CacheEvent::ListBegins
@@ -225,7 +231,7 @@ async fn observe(
                 if WatchFailure::of(&error).is_ungranted {
                     refused.notify_one();
                 }
-                Known::Unreadable(error_chain(&error).into())
+                ReferenceState::Unreadable(error_chain(&error).into())
             }
         };
         known.send_if_modified(|known| {
@@ -238,7 +244,7 @@ async fn observe(
     }
 }
 
-impl Known {
+impl ReferenceState {
     fn is_changed_by(&self, found: &Self) -> bool {
         match (self, found) {
             // After the cluster was restored, a version may be given a second time.
@@ -256,7 +262,7 @@ impl Known {
     }
 }
 
-impl Kind {
+impl ReferenceKind {
     pub(super) fn resource(self) -> Resource {
         let plural = match self {
             Self::ConfigMap => "configmaps",
@@ -271,7 +277,7 @@ impl Kind {
     }
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for ReferenceKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::ConfigMap => "ConfigMap",

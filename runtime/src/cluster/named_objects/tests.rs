@@ -8,25 +8,28 @@ use tokio::time::Instant;
 
 use crate::cluster::fake;
 
-fn there(version: &str) -> Known {
+fn there(version: &str) -> ReferenceState {
     let json = format!(
         r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"a","resourceVersion":"{version}"}}}}"#
     );
-    Known::There(Arc::new(Object::parse(&json, None).unwrap()))
+    ReferenceState::There(Arc::new(Object::parse(&json, None).unwrap()))
 }
 
 #[test]
 fn a_broken_watch_changes_nothing_that_was_seen() {
-    let broken = Known::Unreadable("forbidden".into());
+    let broken = ReferenceState::Unreadable("forbidden".into());
     assert!(!there("1").is_changed_by(&broken));
-    assert!(Known::NotYet.is_changed_by(&broken) && Known::Missing.is_changed_by(&broken));
+    assert!(ReferenceState::NotYet.is_changed_by(&broken) && ReferenceState::Missing.is_changed_by(&broken));
     assert!(!broken.is_changed_by(&broken), "and once");
 }
 
 #[test]
 fn the_same_version_listed_again_is_no_change() {
-    assert!(!there("1").is_changed_by(&there("1")) && !Known::Missing.is_changed_by(&Known::Missing));
-    assert!(there("1").is_changed_by(&there("2")) && there("1").is_changed_by(&Known::Missing));
+    assert!(
+        !there("1").is_changed_by(&there("1"))
+            && !ReferenceState::Missing.is_changed_by(&ReferenceState::Missing)
+    );
+    assert!(there("1").is_changed_by(&there("2")) && there("1").is_changed_by(&ReferenceState::Missing));
 }
 
 /// Mounts and credentials are read so.
@@ -34,12 +37,12 @@ fn the_same_version_listed_again_is_no_change() {
 async fn the_servers_own_secret_is_not_read_for_a_hook() {
     let api = fake::answering(|_| None);
     let watches = ObjectWatches::new(api);
-    let name = Reference { kind: Kind::Secret, namespace: "n".to_owned(), name: SEED.to_owned() };
+    let name = Reference { kind: ReferenceKind::Secret, namespace: "n".to_owned(), name: SEED.to_owned() };
     let account = ServiceAccountRef { namespace: "n".to_owned(), name: "a".to_owned() };
     for reader in [None, Some(&account)] {
         let mut follower = watches.follow(reader, &name);
         follower.changed().await;
-        assert!(matches!(follower.now(), Known::Unreadable(why) if &*why == OWN));
+        assert!(matches!(follower.now(), ReferenceState::Unreadable(why) if &*why == OWN));
     }
 }
 
@@ -57,23 +60,23 @@ async fn what_an_account_may_no_longer_read_is_gone_within_five_minutes_and_come
         };
         Response::builder().status(200).body(body).ok()
     });
-    let name = Reference { kind: Kind::Secret, namespace: "n".to_owned(), name: "s".to_owned() };
+    let name = Reference { kind: ReferenceKind::Secret, namespace: "n".to_owned(), name: "s".to_owned() };
     let account = ServiceAccountRef { namespace: "n".to_owned(), name: "a".to_owned() };
     let watches = ObjectWatches::new(api);
     let mut follower = watches.follow(Some(&account), &name);
     follower.changed().await;
-    assert!(matches!(follower.now(), Known::There(_)));
+    assert!(matches!(follower.now(), ReferenceState::There(_)));
     let hour = tokio::time::timeout(Duration::from_hours(1), follower.changed()).await;
     assert!(hour.is_err(), "it was granted all the time");
     granted.store(false, Ordering::Relaxed);
     let began = Instant::now();
     follower.changed().await;
     assert!(began.elapsed() <= Duration::from_mins(5), "{:?}", began.elapsed());
-    let Known::TakenAway(why) = follower.now() else { panic!() };
+    let ReferenceState::TakenAway(why) = follower.now() else { panic!() };
     let says = "User \"system:serviceaccount:n:a\" cannot list resource \"secrets\" in API group \"\" in the namespace \"n\"";
     assert!(why.starts_with(says), "{why}");
     granted.store(true, Ordering::Relaxed);
     follower.changed().await;
-    assert!(matches!(follower.now(), Known::There(_)));
+    assert!(matches!(follower.now(), ReferenceState::There(_)));
     assert!(began.elapsed() <= Duration::from_mins(6));
 }

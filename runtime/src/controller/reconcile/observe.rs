@@ -7,7 +7,7 @@ use metahook_core::reconcile::outcome::{Changed, Retry, RetryState};
 use metahook_core::reconcile::trigger::Beginning;
 
 use super::{ReconcileError, Reconciler};
-use crate::controller::observer::{End, Observed, Reconciled};
+use crate::controller::observer::{Observed, ReconcileEnd, Reconciled};
 use crate::telemetry::error_chain;
 
 /// When a reconcile began, and with what.
@@ -32,9 +32,9 @@ impl Reconciler {
         let Some((start, beginning)) = began else { return };
         self.data.observer.note(|| {
             let end = match result.as_ref().map_err(|error| (error, error.failure().retry)) {
-                Ok(_) => End::Ok,
-                Err((error, Retry::WithEvent)) => End::failed(&error_chain(error)),
-                Err((error, Retry::Silent | Retry::After(_))) => End::Again(error_chain(error)),
+                Ok(_) => ReconcileEnd::Ok,
+                Err((error, Retry::WithEvent)) => ReconcileEnd::failed(&error_chain(error)),
+                Err((error, Retry::Silent | Retry::After(_))) => ReconcileEnd::Again(error_chain(error)),
             };
             Observed::Reconciled(Box::new(Reconciled {
                 parent: self.data.parent_id(parent),

@@ -22,8 +22,8 @@ use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::input::ReconcileInput;
 use metahook_core::reconcile::outcome::{Retry, RetryState};
 use metahook_core::reconcile::ports::{
-    Asked, Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, PortError, Record,
-    Remember, WriteAnswer, WriteError,
+    Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError,
+    Record, Remember, WriteAnswer, WriteError,
 };
 use metahook_core::settled::{CacheRevision, SettledParents};
 
@@ -132,7 +132,7 @@ impl CallHooks for Attempt<'_> {
         &self,
         hooks: &Self::Hooks,
         hook: HookName,
-        asked: Asked<'_>,
+        asked: ParentView<'_>,
         request: Vec<u8>,
     ) -> Result<HookAnswer, PortError> {
         Ok(self.reconciler.hooks.call(hooks, hook, asked, request, self.memory).await?)

@@ -153,7 +153,7 @@ mod tests {
     use http::Response;
     use metahook_core::cache::ObjectChange;
     use metahook_core::object::selector::Selector;
-    use metahook_core::related::rule::{Finds, Place, RelatedRule};
+    use metahook_core::related::rule::{Finds, RelatedRule, RuleScope};
 
     use super::*;
     use crate::cluster::fake;
@@ -175,7 +175,7 @@ mod tests {
         for (parent, selectors) in rules {
             let rule = |selector: &String| {
                 let labels = Selector::parse(selector).unwrap();
-                let finds = Finds::Labels { place: Place::Anywhere, labels };
+                let finds = Finds::Labels { place: RuleScope::Anywhere, labels };
                 RelatedRule { resource: Arc::clone(&resource), finds }
             };
             let rules = selectors.iter().map(rule).collect();
@@ -221,7 +221,7 @@ mod tests {
         let half = u64::try_from(parents / 2).unwrap();
         for number in 0..parents {
             let selected = Selector::parse(if number % 2 == 0 { "a=x" } else { "a=y" }).unwrap();
-            let finds = Finds::Labels { place: Place::Namespaces(selected), labels: Selector::default() };
+            let finds = Finds::Labels { place: RuleScope::Namespaces(selected), labels: Selector::default() };
             let rule = RelatedRule { resource: Arc::clone(&things), finds };
             related.lock().index.set(&Key::new("n", &format!("p{number}")), vec![rule]).unwrap();
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use metahook_core::api::customize::{CustomizeBounds, RelatedKindError};
-use metahook_core::api::hook::{HookName, Via};
+use metahook_core::api::hook::{HookName, HookTransport};
 use metahook_core::hash::Fingerprint;
 use metahook_core::hook::customize::{self, CustomizeError};
 use metahook_core::hook::ignored;
@@ -20,7 +20,7 @@ use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId};
 use metahook_core::reconcile::config::HookConfig;
 use metahook_core::reconcile::input;
 use metahook_core::reconcile::outcome::Retry;
-use metahook_core::reconcile::ports::{Asked, Asking, Customized, FoundObjects, PortError};
+use metahook_core::reconcile::ports::{Asking, Customized, FoundObjects, ParentView, PortError};
 use metahook_core::related::related_index::{RelatedIndex, RuleMemoryError, StoreScopes};
 use metahook_core::related::rule::RuleError;
 use metahook_core::related::{
@@ -175,8 +175,8 @@ impl RelatedObjects {
         (asking, work, memory): (Asking, &mut Work, &Reservation),
     ) -> Result<Customized, RelatedError> {
         let pure = match hook.via {
-            Via::Wasm => Some(true),
-            Via::Webhook => None,
+            HookTransport::Wasm => Some(true),
+            HookTransport::Webhook => None,
         };
         let cached = || self.lock().answers.recall(&parent.key, fingerprint, self.data.elapsed());
         if asking == Asking::Cached
@@ -187,15 +187,15 @@ impl RelatedObjects {
         let request = input::customize_request(&self.data.config, parent);
         work.end_turn();
         memory.charge(request.len()).map_err(HookError::from)?;
-        let (name, asked) = (HookName::Customize, Asked::of(parent, present));
+        let (name, asked) = (HookName::Customize, ParentView::of(parent, present));
         let answered = self.hooks.call(hooks, name, asked, request, memory).await?;
         work.read(answered.bytes.len()).await;
         memory.charge(tree_size(&answered.bytes)).map_err(HookError::from)?;
         let customize::Response { rules, warnings } =
             customize::rules(&answered.bytes, hook.via, hook.mode, &self.bounds)?;
         let ignored = match hook.via {
-            Via::Wasm => ignored(name, &warnings).map(Into::into),
-            Via::Webhook => None,
+            HookTransport::Wasm => ignored(name, &warnings).map(Into::into),
+            HookTransport::Webhook => None,
         };
         for odd in warnings {
             tracing::debug!("the customize hook's answer {odd}");
@@ -205,9 +205,9 @@ impl RelatedObjects {
             shadows.related(parent, &answer.rules);
         }
         let until = match (hook.via, answered.pure) {
-            (Via::Webhook, _) => Some(Some(self.data.elapsed() + WEBHOOK_REFRESH_INTERVAL)),
-            (Via::Wasm, Some(true)) => Some(None),
-            (Via::Wasm, Some(false) | None) => None,
+            (HookTransport::Webhook, _) => Some(Some(self.data.elapsed() + WEBHOOK_REFRESH_INTERVAL)),
+            (HookTransport::Wasm, Some(true)) => Some(None),
+            (HookTransport::Wasm, Some(false) | None) => None,
         };
         if let Some(until) = until {
             let mut state = self.lock();
@@ -339,9 +339,9 @@ impl State {
 }
 
 /// Fingerprint of the request about a state of a parent.
-fn question(via: Via, hooks: &LoadedHooks, parent: &Object) -> Fingerprint {
+fn question(via: HookTransport, hooks: &LoadedHooks, parent: &Object) -> Fingerprint {
     match via {
-        Via::Wasm => question_to_module(hooks.identity, parent),
-        Via::Webhook => question_to_webhook(parent),
+        HookTransport::Wasm => question_to_module(hooks.identity, parent),
+        HookTransport::Webhook => question_to_webhook(parent),
     }
 }

@@ -140,7 +140,7 @@ mod tests {
     use http::Response;
     use metahook_core::object::id::Key;
     use metahook_core::object::selector::Selector;
-    use metahook_core::related::rule::{Finds, Place, RelatedRule};
+    use metahook_core::related::rule::{Finds, RelatedRule, RuleScope};
 
     use super::*;
     use crate::cluster::fake;
@@ -156,7 +156,7 @@ mod tests {
         });
         let (related, parent) = (testing::related(api), Key::new("n", "x"));
         let resource = testing::resource("example.com/v1", "Widget");
-        let finds = Finds::Labels { place: Place::Anywhere, labels: Selector::default() };
+        let finds = Finds::Labels { place: RuleScope::Anywhere, labels: Selector::default() };
         let rule = RelatedRule { resource: Arc::clone(&resource), finds };
         related.lock().index.set(&parent, vec![rule]).unwrap();
         let store = related.open(0, (resource, None)).unwrap();

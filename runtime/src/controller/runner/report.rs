@@ -41,7 +41,7 @@ pub(crate) struct Reporter {
     /// Digests of the modules that the status named before, by hook.
     before: BTreeMap<String, String>,
     /// When counts of shadows were told.
-    shadows_told: Mutex<Told>,
+    shadows_told: Mutex<ReportInterval>,
     task: JoinHandle<()>,
 }
 
@@ -129,9 +129,9 @@ impl Reporter {
 const SHADOWS_INTERVAL: Duration = Duration::from_mins(1);
 
 #[derive(Default)]
-struct Told(Option<Instant>);
+struct ReportInterval(Option<Instant>);
 
-impl Told {
+impl ReportInterval {
     fn is_due(&mut self) -> bool {
         let is_due = self.0.is_none_or(|at| at.elapsed() >= SHADOWS_INTERVAL);
         if is_due {

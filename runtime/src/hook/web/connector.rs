@@ -63,16 +63,16 @@ pub(super) struct Connector {
 const REUSE_DELAY: Duration = Duration::from_millis(2);
 
 /// One of the open connections, until it is dropped.
-struct Open(Arc<AtomicUsize>);
+struct OpenConnection(Arc<AtomicUsize>);
 
-impl Open {
+impl OpenConnection {
     fn new(all: &Arc<AtomicUsize>) -> Self {
         all.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(all))
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -109,7 +109,7 @@ impl Connector {
                 self.by_proxy(&proxy, &to).await.map_err(|why| ByProxy { host: proxy.host(), why })?
             }
         };
-        let open = Open::new(&self.open);
+        let open = OpenConnection::new(&self.open);
         if !is_tls {
             return Ok(WebConnection { stream: MaybeHttpsStream::Http(tcp), asks_proxy, _open: open });
         }
@@ -149,7 +149,7 @@ pub(super) struct WebConnection {
     stream: MaybeHttpsStream<TcpConnection>,
     /// A proxy reads its requests, which name the whole URL.
     asks_proxy: bool,
-    _open: Open,
+    _open: OpenConnection,
 }
 
 impl Connection for WebConnection {

@@ -17,7 +17,9 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::cluster::named_objects::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
+use crate::cluster::named_objects::{
+    Follower, ObjectWatches, Reference, ReferenceKind, ReferenceState, any_changed,
+};
 use crate::hook::web::pools::{Pool, Pools};
 use crate::hook::web::tls::{Identity, TlsSettings};
 
@@ -214,8 +216,8 @@ const NO_CERTIFICATE: &str = "has no certificate in PEM that can be used";
 
 fn reference(key: &KeyOfObject) -> Reference {
     let kind = match key.kind {
-        MountKind::ConfigMap => Kind::ConfigMap,
-        MountKind::Secret => Kind::Secret,
+        MountKind::ConfigMap => ReferenceKind::ConfigMap,
+        MountKind::Secret => ReferenceKind::Secret,
     };
     Reference { kind, namespace: key.namespace.clone(), name: key.name.clone() }
 }
@@ -226,14 +228,14 @@ fn invalid(key: &KeyOfObject, problem: &str) -> TrustError {
 }
 
 /// `Ok(None)`: it is not known yet.
-fn value(key: &KeyOfObject, name: Reference, known: Known) -> Result<Option<Vec<u8>>, TrustError> {
+fn value(key: &KeyOfObject, name: Reference, known: ReferenceState) -> Result<Option<Vec<u8>>, TrustError> {
     let field = key.field.clone();
     let object = match known {
-        Known::NotYet => return Ok(None),
-        Known::Missing => return Err(TrustError::Missing { field, name }),
-        Known::Unreadable(message) => return Err(TrustError::Unreadable { field, name, message }),
-        Known::TakenAway(message) => return Err(TrustError::TakenAway { field, name, message }),
-        Known::There(object) => object,
+        ReferenceState::NotYet => return Ok(None),
+        ReferenceState::Missing => return Err(TrustError::Missing { field, name }),
+        ReferenceState::Unreadable(message) => return Err(TrustError::Unreadable { field, name, message }),
+        ReferenceState::TakenAway(message) => return Err(TrustError::TakenAway { field, name, message }),
+        ReferenceState::There(object) => object,
     };
     // The parser's own message might quote a value.
     let unreadable = || TrustError::Unreadable {

@@ -28,7 +28,7 @@ use metahook::hook::wasm::run::{Call, Called, Module, Reservation, RuntimeSettin
 use metahook::hook::wasm::source::ModuleRegistry;
 use metahook::server::Settings;
 use metahook_core::api::ControllerKind;
-use metahook_core::api::hook::{Language, Via};
+use metahook_core::api::hook::{HookTransport, Language};
 use metahook_core::api::policy::Limits;
 use metahook_core::hook::MAX_ANSWER_MEMORY;
 use metahook_core::hook::read::ReadOptions;
@@ -264,7 +264,7 @@ impl Subject {
         if self.answers {
             let reading = ReadOptions {
                 kind: ControllerKind::Composite,
-                via: Via::Wasm,
+                via: HookTransport::Wasm,
                 mode: Mode::Loose,
                 max_children: MAX_CHILDREN,
                 max_memory: MAX_ANSWER_MEMORY,

@@ -82,17 +82,17 @@ pub struct DesiredOptions<'a> {
 }
 
 /// The namespace of a child, and its kind; in place of the kind why it is not managed.
-type Placed = (String, Result<Arc<Resource>, DesiredError>);
+type ChildPlace = (String, Result<Arc<Resource>, DesiredError>);
 
 impl DesiredOptions<'_> {
     /// The child's place, where hooks may be shown what becomes of it there.
     fn shown(
         &self,
         kind: &ChildKind,
-        at: At,
+        at: AnswerPosition,
         namespace: String,
         of_type: Option<&str>,
-    ) -> Result<Placed, DesiredError> {
+    ) -> Result<ChildPlace, DesiredError> {
         let resource = &kind.resource;
         if self.secrets.allows_child(resource, &namespace, of_type) {
             return Ok((namespace, Ok(Arc::clone(resource))));
@@ -126,12 +126,12 @@ const MAX_KEY_LENGTH: usize = 100;
 
 /// Where a child stands in an answer: `children[3]`, `attachments[0]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct At {
+pub struct AnswerPosition {
     kind: ControllerKind,
     nth: usize,
 }
 
-impl fmt::Display for At {
+impl fmt::Display for AnswerPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}[{}]", self.kind.children(), self.nth)
     }
@@ -154,35 +154,35 @@ pub struct Wanted {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DesiredError {
     #[error("the hook's answer: {at}.{field} must be {expected}")]
-    Field { at: At, field: &'static str, expected: &'static str },
+    Field { at: AnswerPosition, field: &'static str, expected: &'static str },
     #[error("the hook's answer: {at}.metadata.annotations{} must be {}, not {found}", place(key.as_ref()), if key.is_some() { "a string" } else { "an object of strings" })]
-    Annotations { at: At, key: Option<String>, found: &'static str },
+    Annotations { at: AnswerPosition, key: Option<String>, found: &'static str },
     #[error(
         "the hook's answer: {at} is a {gvk}, which the controller's spec does not declare: add it to {}; declared are: {declared}", at.kind.declares()
     )]
-    Undeclared { at: At, gvk: Gvk, declared: String },
+    Undeclared { at: AnswerPosition, gvk: Gvk, declared: String },
     #[error(
         "the hook's answer: {at} is a {gvk}, and the controller's spec declares it as {declared}: answer with that apiVersion"
     )]
-    OtherVersion { at: At, gvk: Gvk, declared: String },
+    OtherVersion { at: AnswerPosition, gvk: Gvk, declared: String },
     #[error(
         "the hook's answer: {at}.metadata.namespace is {found:?}; {} of a parent in namespace {parent:?} have to be in that namespace", at.kind.children()
     )]
-    OtherNamespace { at: At, found: String, parent: String },
+    OtherNamespace { at: AnswerPosition, found: String, parent: String },
     #[error(
         "the hook's answer: {at} is a {gvk}, which has no namespace; a parent in a namespace cannot own it"
     )]
-    ClusterScoped { at: At, gvk: Gvk },
+    ClusterScoped { at: AnswerPosition, gvk: Gvk },
     #[error(
         "the hook's answer: {at}.metadata.namespace is missing; its parent has no namespace that could stand in: name one"
     )]
-    NoNamespace { at: At },
+    NoNamespace { at: AnswerPosition },
     #[error(
         "the hook's answer: {at} is a Secret in namespace {namespace:?} that Kubernetes puts a token into, and modules and scripts are shown Secrets {from} (--mount-secret-namespaces): add the namespace to the flag, or set spec.serviceAccountRef"
     )]
-    Secret { at: At, namespace: String, from: String },
+    Secret { at: AnswerPosition, namespace: String, from: String },
     #[error("the hook's answer: {at} is {gvk} {key} a second time")]
-    Twice { at: At, gvk: Gvk, key: Key },
+    Twice { at: AnswerPosition, gvk: Gvk, key: Key },
     #[error(
         "labels on desired child {gvk} {key} don't match parent selector: {mismatch}{}", advice(*generated)
     )]
@@ -198,7 +198,7 @@ pub fn desired(
 ) -> Result<Wanted, DesiredError> {
     let mut wanted = Wanted::default();
     for (nth, child) in children.into_iter().enumerate() {
-        let at = At { kind: bounds.mark.kind(), nth };
+        let at = AnswerPosition { kind: bounds.mark.kind(), nth };
         add(&mut wanted, parent, bounds, at, child)?;
     }
     Ok(wanted)
@@ -208,7 +208,7 @@ fn add(
     wanted: &mut Wanted,
     parent: &Object,
     bounds: DesiredOptions<'_>,
-    at: At,
+    at: AnswerPosition,
     mut child: Map<String, Value>,
 ) -> Result<(), DesiredError> {
     let text = |field, value: Option<&Value>| match value.and_then(Value::as_str) {
@@ -277,7 +277,7 @@ impl Wanted {
     /// Annotations that are none refuse the answer, or are left out.
     fn check_annotations(
         &mut self,
-        at: At,
+        at: AnswerPosition,
         metadata: &mut Map<String, Value>,
         policy: UnmanagedPolicy,
     ) -> Result<(), DesiredError> {
@@ -291,7 +291,7 @@ impl Wanted {
     }
 }
 
-fn check_name(at: At, name: &str) -> Result<(), DesiredError> {
+fn check_name(at: AnswerPosition, name: &str) -> Result<(), DesiredError> {
     if matches!(name, "." | "..") || name.contains(['/', '%', '?', '#']) {
         let expected = "a name without any of / % ? #";
         return Err(DesiredError::Field { at, field: "metadata.name", expected });
@@ -317,7 +317,7 @@ fn mark(metadata: &mut Map<String, Value>, parent: &Object, mark: OwnerMark<'_>)
 }
 
 /// In another version it would be the same object twice: seen in one, and made in the other.
-fn undeclared(child_kinds: &[ChildKind], at: At, gvk: &Gvk) -> DesiredError {
+fn undeclared(child_kinds: &[ChildKind], at: AnswerPosition, gvk: &Gvk) -> DesiredError {
     let same = |kind: &&ChildKind| kind.resource.gvk.group == gvk.group && kind.resource.gvk.kind == gvk.kind;
     match child_kinds.iter().find(same) {
         Some(kind) => {
@@ -353,7 +353,7 @@ fn declared(child_kinds: &[ChildKind]) -> String {
 
 impl DesiredError {
     /// The place of the child, where it has no name that counts.
-    pub fn at(&self) -> Option<At> {
+    pub fn at(&self) -> Option<AnswerPosition> {
         match self {
             Self::Field { at, .. } | Self::Annotations { at, .. } | Self::NoNamespace { at } => Some(*at),
             _ => None,
@@ -377,7 +377,7 @@ impl DesiredError {
     }
 }
 
-fn given_namespace(at: At, metadata: &Map<String, Value>) -> Result<String, DesiredError> {
+fn given_namespace(at: AnswerPosition, metadata: &Map<String, Value>) -> Result<String, DesiredError> {
     match metadata.get("namespace") {
         None | Some(Value::Null) => Ok(String::new()),
         Some(Value::String(namespace))
@@ -394,7 +394,12 @@ fn given_namespace(at: At, metadata: &Map<String, Value>) -> Result<String, Desi
 }
 
 /// Where a child goes; what cannot be owned across scopes is refused.
-fn namespace(parent: &Object, resource: &Resource, at: At, given: &str) -> Result<String, DesiredError> {
+fn namespace(
+    parent: &Object,
+    resource: &Resource,
+    at: AnswerPosition,
+    given: &str,
+) -> Result<String, DesiredError> {
     match (&*parent.key.namespace, resource.namespaced, given) {
         ("", false, _) => Ok(String::new()),
         ("", true, "") => Err(DesiredError::NoNamespace { at }),
@@ -408,7 +413,7 @@ fn namespace(parent: &Object, resource: &Resource, at: At, given: &str) -> Resul
 }
 
 /// The values themselves stay out of messages.
-fn annotations(at: At, annotations: Option<&Value>) -> Result<(), DesiredError> {
+fn annotations(at: AnswerPosition, annotations: Option<&Value>) -> Result<(), DesiredError> {
     let wrong = |key: Option<&String>, found| {
         Err(DesiredError::Annotations { at, key: key.cloned(), found: type_of(found) })
     };
@@ -427,7 +432,7 @@ fn place(key: Option<&String>) -> String {
 }
 
 fn strings(
-    at: At,
+    at: AnswerPosition,
     field: &'static str,
     value: Option<&Value>,
 ) -> Result<BTreeMap<String, String>, DesiredError> {

@@ -9,7 +9,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::pacing::turns::{Place, TurnLine};
+use crate::pacing::turns::{TurnLine, TurnPosition};
 
 /// The share of the budget up to which a reservation is small; of a small budget so much that usual modules are.
 const SMALL_SHARE: u64 = 64;
@@ -25,8 +25,8 @@ pub struct MemoryAccounts {
     figures: MemoryFigures,
     small: u64,
     large: u64,
-    small_line: TurnLine<Waiting>,
-    large_line: TurnLine<Waiting>,
+    small_line: TurnLine<WaitingReservation>,
+    large_line: TurnLine<WaitingReservation>,
 }
 
 /// The numbers that metrics show.
@@ -42,7 +42,7 @@ pub struct MemoryFigures {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingReservation {
     bytes: u64,
     ticket: Ticket,
 }
@@ -55,13 +55,13 @@ pub struct Ticket(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InLine {
     pub ticket: Ticket,
-    place: Place,
+    place: TurnPosition,
     is_large: bool,
 }
 
 /// The answer to a reservation that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum ReserveResult {
     Reserved,
     Waits(InLine),
 }
@@ -100,7 +100,7 @@ impl MemoryAccounts {
     }
 
     /// Reserves so many bytes at once, where nothing of that size waits; else in line.
-    pub fn reserve(&mut self, controller: &Arc<str>, bytes: u64) -> Result<Asked, TooLarge> {
+    pub fn reserve(&mut self, controller: &Arc<str>, bytes: u64) -> Result<ReserveResult, TooLarge> {
         if bytes > self.max_reservation() {
             self.figures.refusals += 1;
             return Err(TooLarge { wanted: bytes, max: self.max_reservation() });
@@ -108,12 +108,12 @@ impl MemoryAccounts {
         let is_large = self.is_large(bytes);
         if self.line(is_large).is_empty() && self.fits(bytes) {
             self.add(bytes);
-            return Ok(Asked::Reserved);
+            return Ok(ReserveResult::Reserved);
         }
         self.figures.waits += 1;
         let ticket = Ticket(self.figures.waits);
-        let place = self.line(is_large).push(controller, Waiting { bytes, ticket });
-        Ok(Asked::Waits(InLine { ticket, place, is_large }))
+        let place = self.line(is_large).push(controller, WaitingReservation { bytes, ticket });
+        Ok(ReserveResult::Waits(InLine { ticket, place, is_large }))
     }
 
     /// Grows a reservation, or leaves it as it is. One that becomes large passes none that waits to be.
@@ -140,7 +140,7 @@ impl MemoryAccounts {
         let mut admitted = Vec::new();
         // Small ones once more: where no large one waits any longer they may have more.
         for is_large in [false, true, false] {
-            while let Some((_, Waiting { bytes, ticket })) = self.line(is_large).first() {
+            while let Some((_, WaitingReservation { bytes, ticket })) = self.line(is_large).first() {
                 let (bytes, ticket) = (*bytes, *ticket);
                 if !self.fits(bytes) {
                     break;
@@ -176,7 +176,7 @@ impl MemoryAccounts {
         bytes > self.max_small()
     }
 
-    fn line(&mut self, is_large: bool) -> &mut TurnLine<Waiting> {
+    fn line(&mut self, is_large: bool) -> &mut TurnLine<WaitingReservation> {
         if is_large { &mut self.large_line } else { &mut self.small_line }
     }
 

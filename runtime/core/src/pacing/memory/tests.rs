@@ -27,8 +27,8 @@ impl Run {
 
     fn reserve(&mut self, controller: &'static str, bytes: u64) -> bool {
         match self.accounts.reserve(&controller.into(), bytes) {
-            Ok(Asked::Reserved) => self.held.push((controller, bytes)),
-            Ok(Asked::Waits(place)) => {
+            Ok(ReserveResult::Reserved) => self.held.push((controller, bytes)),
+            Ok(ReserveResult::Waits(place)) => {
                 self.waiting.insert(place.ticket, (controller, bytes, place));
                 return false;
             }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::api::hook::{HookName, Via};
+use crate::api::hook::{HookName, HookTransport};
 use crate::children::desired::{Desired, DesiredError, HeldChildren, UnmanagedChild, Wanted, desired};
 use crate::children::plan::{is_as_wanted, to_read};
 use crate::children::write_history::PastWrites;
@@ -227,8 +227,8 @@ impl ControllerConfig {
 
     fn feedback(&self, hook: HookName, events: Vec<HookEvent>, warnings: Vec<AnswerWarning>) -> HookFeedback {
         let ignored = match self.hook(hook).via {
-            Via::Wasm => ignored(hook, &warnings),
-            Via::Webhook => None,
+            HookTransport::Wasm => ignored(hook, &warnings),
+            HookTransport::Webhook => None,
         };
         HookFeedback { events, warnings, ignored, ..HookFeedback::default() }
     }

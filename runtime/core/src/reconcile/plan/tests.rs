@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::common::Grant;
-use crate::api::hook::Via;
+use crate::api::hook::HookTransport;
 use crate::api::{ControllerKind, selection};
 use crate::children::Skip;
 use crate::children::claims::ATTACHED_BY;
@@ -65,7 +65,7 @@ fn a_parent_is_finalized_when_nothing_is_left_to_delete() {
         let mut config = ControllerConfig { kind, ..config() };
         let refused = plan(&config, secret()).unwrap_err();
         assert!(refused.contains("spec does not let its hooks delete such objects"), "{refused}");
-        config.hooks.sync.via = Via::Webhook;
+        config.hooks.sync.via = HookTransport::Webhook;
         assert_eq!(plan(&config, secret()), Ok((0, true)), "an unknown field");
         config.deletions = vec![Grant { resource: Gvr::new("v1", "secrets"), any_namespace: false }];
         assert_eq!(plan(&config, secret()), Ok((1, false)));
@@ -119,7 +119,7 @@ fn a_decorator_leaves_the_status_without_an_answer() {
 #[test]
 fn what_an_answer_of_a_webhook_names_in_another_way_is_not_deleted() {
     let mut config = config();
-    config.hooks.sync.via = Via::Webhook;
+    config.hooks.sync.via = HookTransport::Webhook;
     let pods =
         ["n/x", "n/y"].map(|name| a("v1", "Pod", name).controlled_by("p").label(UID_LABEL, "p").object());
     let child =
@@ -142,7 +142,7 @@ fn what_an_answer_of_a_webhook_names_in_another_way_is_not_deleted() {
 #[test]
 fn children_without_their_namespace_stay_where_they_are() {
     let mut config = config();
-    config.hooks.sync.via = Via::Webhook;
+    config.hooks.sync.via = HookTransport::Webhook;
     let pods = ["n/x", "m/x", "m/y"]
         .map(|name| a("v1", "Pod", name).controlled_by("p").label(UID_LABEL, "p").object());
     let lost = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}});

@@ -12,7 +12,7 @@ use crate::reconcile::input::ReconcileInput;
 use crate::reconcile::memory as estimate;
 use crate::reconcile::outcome::Retry;
 use crate::reconcile::plan::{Answers, ReconcilePlan};
-use crate::reconcile::ports::{Asked, Customized, HookAnswer, World};
+use crate::reconcile::ports::{Customized, HookAnswer, ParentView, World};
 use crate::reconcile::rollout::{ParentState, RolloutState};
 use crate::reconcile::sequence::Sequence;
 
@@ -114,7 +114,7 @@ impl<W: World> Sequence<'_, W> {
         world.charge(size)?;
         let request = input.put_together(config, request);
         let request = request.map_err(|too_large| ReconcileError::Request(input.hook, too_large))?;
-        let asked = Asked::of(state.parent, &input.parent);
+        let asked = ParentView::of(state.parent, &input.parent);
         let answer = world.call(hooks, input.hook, asked, request).await;
         world.refund(size);
         Ok(answer?)

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::{Kind, RelatedIndex};
+use super::{KindIndex, RelatedIndex};
 use crate::cache::label_index::{Behind, SelectorIndex};
 use crate::object::Object;
 use crate::object::id::{Key, Resource};
@@ -76,7 +76,7 @@ impl Matching {
     }
 
     /// Goes on with one set of labels.
-    fn side(&mut self, kind: &Kind, namespace: Option<&Object>, left: &mut usize) -> bool {
+    fn side(&mut self, kind: &KindIndex, namespace: Option<&Object>, left: &mut usize) -> bool {
         let Some(labels) = self.sides.last() else { return true };
         let nothing = SelectorIndex::default();
         loop {

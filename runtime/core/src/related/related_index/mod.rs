@@ -14,7 +14,7 @@ use crate::object::Object;
 use crate::object::id::{Key, Resource};
 use crate::object::selector::Selector;
 use crate::related::pending::PendingChange;
-use crate::related::rule::{Finds, Place, RelatedRule};
+use crate::related::rule::{Finds, RelatedRule, RuleScope};
 pub use matching::{Matching, NamespaceMatching};
 
 /// The rules of a controller's parents.
@@ -29,7 +29,7 @@ pub struct RelatedIndex {
     parents: BTreeMap<Key, Registered>,
     /// The parents with a rule that selects namespaces.
     selecting: BTreeSet<Key>,
-    kinds: BTreeMap<Arc<Resource>, Kind>,
+    kinds: BTreeMap<Arc<Resource>, KindIndex>,
     /// The number of rules for a scope.
     places: BTreeMap<StoreScope, usize>,
     narrow: bool,
@@ -58,7 +58,7 @@ pub struct RuleMemoryError {
 
 /// The parents that objects of one kind concern.
 #[derive(Debug, Default)]
-struct Kind {
+struct KindIndex {
     /// Each name, with the namespace where the rule gives one.
     names: BTreeSet<(Arc<str>, Option<Arc<str>>, Key)>,
     anywhere: SelectorIndex,
@@ -217,7 +217,7 @@ impl Default for RelatedIndex {
     }
 }
 
-impl Kind {
+impl KindIndex {
     /// The parents whose rules name the object in this namespace, or in none.
     fn named(&self, name: &Arc<str>, namespace: Option<&Arc<str>>) -> impl Iterator<Item = Key> {
         let (name, namespace) = (Arc::clone(name), namespace.cloned());
@@ -234,9 +234,9 @@ impl Kind {
                 self.names.extend(names.iter().map(entry));
             }
             Finds::Labels { place, labels } => match place {
-                Place::Anywhere => &mut self.anywhere,
-                Place::Namespace(namespace) => self.within.entry(Arc::clone(namespace)).or_default(),
-                Place::Namespaces(selector) => self.selected.entry(selector.clone()).or_default(),
+                RuleScope::Anywhere => &mut self.anywhere,
+                RuleScope::Namespace(namespace) => self.within.entry(Arc::clone(namespace)).or_default(),
+                RuleScope::Namespaces(selector) => self.selected.entry(selector.clone()).or_default(),
             }
             .insert(labels, parent),
         }
@@ -249,13 +249,13 @@ impl Kind {
                     self.names.remove(&(Arc::clone(name), namespace.clone(), parent.clone()));
                 }
             }
-            Finds::Labels { place: Place::Anywhere, labels } => {
+            Finds::Labels { place: RuleScope::Anywhere, labels } => {
                 self.anywhere.remove(labels, parent);
             }
-            Finds::Labels { place: Place::Namespace(namespace), labels } => {
+            Finds::Labels { place: RuleScope::Namespace(namespace), labels } => {
                 change_or_remove(&mut self.within, namespace, |all| all.remove(labels, parent));
             }
-            Finds::Labels { place: Place::Namespaces(selector), labels } => {
+            Finds::Labels { place: RuleScope::Namespaces(selector), labels } => {
                 change_or_remove(&mut self.selected, selector, |all| all.remove(labels, parent));
             }
         }
@@ -275,10 +275,10 @@ pub const CLOSE_DELAY: Duration = Duration::from_mins(1);
 
 /// What is open at each place. Times are counted from the controller's start.
 #[derive(Debug)]
-pub struct StoreScopes<T>(BTreeMap<StoreScope, Open<T>>);
+pub struct StoreScopes<T>(BTreeMap<StoreScope, OpenScope<T>>);
 
 #[derive(Debug)]
-struct Open<T> {
+struct OpenScope<T> {
     what: T,
     /// Since when no rule has used it, as of the last check.
     unused: Option<Duration>,
@@ -303,7 +303,7 @@ impl<T> StoreScopes<T> {
     }
 
     pub fn open(&mut self, place: StoreScope, what: T) {
-        self.0.insert(place, Open { what, unused: None });
+        self.0.insert(place, OpenScope { what, unused: None });
     }
 
     /// Takes out some, used or not.
@@ -318,7 +318,8 @@ impl<T> StoreScopes<T> {
         for (place, open) in &mut self.0 {
             open.unused = if is_used(place) { None } else { open.unused.or(Some(now)) };
         }
-        let over = |open: &Open<T>| open.unused.is_some_and(|since| now.saturating_sub(since) >= CLOSE_DELAY);
+        let over =
+            |open: &OpenScope<T>| open.unused.is_some_and(|since| now.saturating_sub(since) >= CLOSE_DELAY);
         let closed = self.0.extract_if(.., |_, open| over(open));
         closed.map(|(place, open)| (place, open.what)).collect()
     }

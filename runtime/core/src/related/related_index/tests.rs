@@ -21,7 +21,7 @@ fn by_name(namespace: Option<&str>, names: &[&str]) -> RelatedRule {
     }
 }
 
-fn by_label(place: Place, labels: &str) -> RelatedRule {
+fn by_label(place: RuleScope, labels: &str) -> RelatedRule {
     RelatedRule { resource: resource("v1", "Pod"), finds: Finds::Labels { place, labels: selector(labels) } }
 }
 
@@ -41,10 +41,10 @@ fn woken(all: &RelatedIndex, before: Option<Arc<Object>>, after: Option<Arc<Obje
 #[test]
 fn a_label_taken_off_wakes_who_saw_the_object_and_who_sees_it_now() {
     let mut all = RelatedIndex::default();
-    all.set(&Key::new("n", "has"), vec![by_label(Place::Anywhere, "app=x")]).unwrap();
-    all.set(&Key::new("n", "has-not"), vec![by_label(Place::Anywhere, "!app")]).unwrap();
+    all.set(&Key::new("n", "has"), vec![by_label(RuleScope::Anywhere, "app=x")]).unwrap();
+    all.set(&Key::new("n", "has-not"), vec![by_label(RuleScope::Anywhere, "!app")]).unwrap();
     all.set(&Key::new("n", "by-name"), vec![by_name(None, &["a"])]).unwrap();
-    all.set(&Key::new("n", "other"), vec![by_label(Place::Namespace("m".into()), "")]).unwrap();
+    all.set(&Key::new("n", "other"), vec![by_label(RuleScope::Namespace("m".into()), "")]).unwrap();
     let (with, without) = (|| Some(pod("n/a", "app=x")), || Some(pod("n/a", "")));
     assert_eq!(woken(&all, with(), without()), ["n/by-name", "n/has", "n/has-not"]);
     assert_eq!(woken(&all, with(), with()), ["n/by-name", "n/has"]);
@@ -66,7 +66,7 @@ fn new_rules_take_the_place_of_the_old_ones() {
 #[test]
 fn a_scope_is_watched_while_a_rule_may_find_something_there() {
     let pods = |namespace: Option<&str>| (resource("v1", "Pod"), namespace.map(Arc::from));
-    let here = || by_label(Place::Namespace("n".into()), "app=x");
+    let here = || by_label(RuleScope::Namespace("n".into()), "app=x");
     let (one, two) = (Key::new("n", "one"), Key::new("n", "two"));
     for (narrow, place, elsewhere) in
         [(true, pods(Some("n")), pods(None)), (false, pods(None), pods(Some("n")))]
@@ -78,7 +78,7 @@ fn a_scope_is_watched_while_a_rule_may_find_something_there() {
         assert!(all.has_rules_for(&place) && !all.has_rules_for(&elsewhere));
         all.remove(&one);
         assert!(all.has_rules_for(&place));
-        all.set(&two, vec![by_label(Place::Namespaces(selector("a=b")), "")]).unwrap();
+        all.set(&two, vec![by_label(RuleScope::Namespaces(selector("a=b")), "")]).unwrap();
         assert!(
             all.has_rules_for(&pods(None)) && !all.has_rules_for(&pods(Some("n"))) && all.select_namespaces()
         );
@@ -129,7 +129,7 @@ fn on_namespace(all: &RelatedIndex, touched: &ObjectChange) -> BTreeSet<Key> {
 #[test]
 fn a_slice_of_a_namespaces_matching_is_bounded_whatever_the_rules_are() {
     let (mut same, mut different) = (RelatedIndex::default(), RelatedIndex::default());
-    let rule = |team: &str| by_label(Place::Namespaces(selector(team)), "app=x");
+    let rule = |team: &str| by_label(RuleScope::Namespaces(selector(team)), "app=x");
     for number in 0..10_000 {
         same.set(&Key::new("n", &format!("p{number}")), vec![rule("team=x")]).unwrap();
     }
@@ -154,7 +154,7 @@ fn a_slice_of_a_namespaces_matching_is_bounded_whatever_the_rules_are() {
 #[test]
 fn parents_that_change_between_two_slices_hide_no_other() {
     let mut all = RelatedIndex::default();
-    let rule = || vec![by_label(Place::Namespaces(selector("team=x")), "app=x")];
+    let rule = || vec![by_label(RuleScope::Namespaces(selector("team=x")), "app=x")];
     let keys: Vec<_> = (0..6).map(|number| Key::new("n", &format!("p{number}"))).collect();
     for key in &keys {
         all.set(key, rule()).unwrap();
@@ -174,7 +174,7 @@ fn parents_that_change_between_two_slices_hide_no_other() {
 #[test]
 fn a_namespace_wakes_who_selected_it_or_selects_it_now() {
     let mut all = RelatedIndex::default();
-    let rule = |selector_of| by_label(Place::Namespaces(selector(selector_of)), "app=x");
+    let rule = |selector_of| by_label(RuleScope::Namespaces(selector(selector_of)), "app=x");
     all.set(&Key::new("n", "x"), vec![rule("team=x")]).unwrap();
     all.set(&Key::new("n", "y"), vec![rule("team=y")]).unwrap();
     all.set(&Key::new("n", "any"), vec![rule("")]).unwrap();
@@ -194,7 +194,7 @@ fn an_event_costs_no_more_because_others_name_other_objects() {
     let parents = 20_000;
     for number in 0..parents {
         let name = format!("p{number}");
-        let mine = by_label(Place::Anywhere, &format!("for={name}"));
+        let mine = by_label(RuleScope::Anywhere, &format!("for={name}"));
         all.set(&Key::new("n", &name), vec![by_name(Some("n"), &[&name]), mine]).unwrap();
     }
     // Asking every parent would take 400 million steps, and minutes.
@@ -214,9 +214,9 @@ fn any_rule() -> impl Strategy<Value = RelatedRule> {
     let names =
         prop::collection::btree_set(prop::sample::select(vec!["a", "b", "c"]).prop_map(Arc::from), 1..3);
     let place = prop_oneof![
-        Just(Place::Anywhere),
-        namespace().prop_map(Place::Namespace),
-        any_selector().prop_map(Place::Namespaces),
+        Just(RuleScope::Anywhere),
+        namespace().prop_map(RuleScope::Namespace),
+        any_selector().prop_map(RuleScope::Namespaces),
     ];
     let finds = prop_oneof![
         (prop::option::of(namespace()), names)

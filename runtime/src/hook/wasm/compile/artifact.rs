@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 use wasmtime::{Engine, Module};
 
-use super::outline::Kind;
+use super::outline::WasmKind;
 use super::{Code, Digest};
 
 /// Bytes from our compiler, directly or by way of a cache that only the server can write.
@@ -48,15 +48,15 @@ impl Artifact {
     ///
     /// # Errors
     /// An engine with other settings made the artifact, or it is for another machine.
-    pub(super) fn load(&self, engine: &Engine, kind: Kind) -> wasmtime::Result<Code> {
+    pub(super) fn load(&self, engine: &Engine, kind: WasmKind) -> wasmtime::Result<Code> {
         #[expect(unsafe_code, reason = "wasmtime cannot check machine code, and the types of this file do")]
         // SAFETY: `Engine::precompile_module` or `precompile_component` of our own program wrote these bytes. They came over a
         // pipe from a child that ended with success, or out of a folder that only the server can write, with a seal that only
         // its key makes. wasmtime refuses the one kind where it is taken for the other.
         unsafe {
             match kind {
-                Kind::Module => Module::deserialize(engine, &self.0).map(Code::Module),
-                Kind::Component => Component::deserialize(engine, &self.0).map(Code::Component),
+                WasmKind::Module => Module::deserialize(engine, &self.0).map(Code::Module),
+                WasmKind::Component => Component::deserialize(engine, &self.0).map(Code::Component),
             }
         }
     }

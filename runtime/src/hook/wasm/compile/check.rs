@@ -7,7 +7,9 @@ use wasmparser::{
     WasmFeatures,
 };
 
-use super::outline::{Kind, MAX_NAMED, MAX_NAMES, OutlineBounds, check_memories, check_sparse, check_tables};
+use super::outline::{
+    MAX_NAMED, MAX_NAMES, OutlineBounds, WasmKind, check_memories, check_sparse, check_tables,
+};
 use super::start_work::{ModuleStart, StartWork};
 use super::{ModuleError, component};
 
@@ -31,7 +33,7 @@ pub fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<StartWork, ModuleE
         let first: Vec<String> = bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         return Err(ModuleError::NotWasm(if first.is_empty() { "none".to_owned() } else { first.join(" ") }));
     }
-    if Kind::of(bytes) == Kind::Component {
+    if WasmKind::of(bytes) == WasmKind::Component {
         return component::inspect(bytes, bounds);
     }
     let mut outline = Outline::default();
@@ -48,7 +50,7 @@ pub fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<StartWork, ModuleE
     if !start.is_some_and(takes_nothing) {
         return Err(ModuleError::StartType);
     }
-    StartWork::of(outline.work.steps(Kind::Module))
+    StartWork::of(outline.work.steps(WasmKind::Module))
 }
 
 #[derive(Default)]
@@ -177,9 +179,9 @@ const NAMES: [(WasmFeatures, &str, &str); 14] = [
 
 /// Validates a whole module. The error names the feature, where one is missing.
 pub(super) fn validate(bytes: &[u8]) -> Result<(), String> {
-    let (allowed, target) = match Kind::of(bytes) {
-        Kind::Module => (ALLOWED, "wasm32-wasip1"),
-        Kind::Component => (ALLOWED_IN_COMPONENTS, "wasm32-wasip2"),
+    let (allowed, target) = match WasmKind::of(bytes) {
+        WasmKind::Module => (ALLOWED, "wasm32-wasip1"),
+        WasmKind::Component => (ALLOWED_IN_COMPONENTS, "wasm32-wasip2"),
     };
     let Err(error) = check(bytes, allowed) else { return Ok(()) };
     // Some errors do not name their feature: with it they are gone, or come later.

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use wasmtime::Engine;
 
 use super::artifact::Artifact;
-use super::outline::Kind;
+use super::outline::WasmKind;
 use super::{ModuleBounds, ModuleError, ModuleSettings, check, component_engine_config, engine_config};
 
 /// Bytes of compiled code: a module of 100 KB makes half a megabyte.
@@ -194,9 +194,9 @@ fn run() -> Result<(), Failed> {
     io::stdin().lock().read_to_end(&mut module).map_err(broken)?;
     check::validate(&module).map_err(refused)?;
     let engine = |config| Engine::new(&config).map_err(broken);
-    let artifact = match Kind::of(&module) {
-        Kind::Module => engine(engine_config())?.precompile_module(&module),
-        Kind::Component => engine(component_engine_config())?.precompile_component(&module),
+    let artifact = match WasmKind::of(&module) {
+        WasmKind::Module => engine(engine_config())?.precompile_module(&module),
+        WasmKind::Component => engine(component_engine_config())?.precompile_component(&module),
     };
     let artifact = artifact.map_err(refused)?;
     io::stdout().lock().write_all(&artifact).map_err(broken)

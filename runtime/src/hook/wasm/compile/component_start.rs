@@ -6,7 +6,7 @@ use wasmparser::{
 };
 
 use super::ModuleError;
-use super::outline::Kind;
+use super::outline::WasmKind;
 use super::start_work::ModuleStart;
 
 /// Modules or components that one component can name; the engine takes no more either.
@@ -19,7 +19,7 @@ const HANDED_OVER: &str = "modules or components are imported in it: build its p
 #[derive(Debug, Default)]
 pub(super) struct ComponentStart {
     /// The component or module that is being read, behind those that it lies in.
-    open: Vec<Open>,
+    open: Vec<OpenSection>,
     /// Of the whole.
     steps: u64,
     /// Of the module or component with the most.
@@ -29,7 +29,7 @@ pub(super) struct ComponentStart {
 }
 
 #[derive(Debug)]
-enum Open {
+enum OpenSection {
     Module(ModuleStart),
     Component(Numbered),
 }
@@ -46,15 +46,15 @@ impl ComponentStart {
     pub(super) fn read(&mut self, payload: &Payload<'_>) -> Result<(), ModuleError> {
         match payload {
             Payload::Version { encoding, .. } => self.open.push(match encoding {
-                Encoding::Module => Open::Module(ModuleStart::default()),
-                Encoding::Component => Open::Component(Numbered::default()),
+                Encoding::Module => OpenSection::Module(ModuleStart::default()),
+                Encoding::Component => OpenSection::Component(Numbered::default()),
             }),
             Payload::End(_) => return self.close(),
             _ => {}
         }
         match (self.open.last_mut(), payload) {
-            (Some(Open::Module(module)), payload) => module.read(payload)?,
-            (Some(Open::Component(component)), Payload::InstanceSection(instances)) => {
+            (Some(OpenSection::Module(module)), payload) => module.read(payload)?,
+            (Some(OpenSection::Component(component)), Payload::InstanceSection(instances)) => {
                 for instance in instances.clone() {
                     if let Instance::Instantiate { module_index, .. } = instance? {
                         let steps = find(&component.modules, module_index);
@@ -62,7 +62,7 @@ impl ComponentStart {
                     }
                 }
             }
-            (Some(Open::Component(component)), Payload::ComponentInstanceSection(instances)) => {
+            (Some(OpenSection::Component(component)), Payload::ComponentInstanceSection(instances)) => {
                 for instance in instances.clone() {
                     if let ComponentInstance::Instantiate { component_index, .. } = instance? {
                         let steps = find(&component.components, component_index);
@@ -70,20 +70,20 @@ impl ComponentStart {
                     }
                 }
             }
-            (Some(Open::Component(_)), Payload::ComponentImportSection(imports)) => {
+            (Some(OpenSection::Component(_)), Payload::ComponentImportSection(imports)) => {
                 for import in imports.clone() {
                     if let ComponentTypeRef::Module(_) | ComponentTypeRef::Component(_) = import?.ty {
                         return Err(ModuleError::Refused(HANDED_OVER.to_owned()));
                     }
                 }
             }
-            (Some(Open::Component(component)), Payload::ComponentExportSection(exports)) => {
+            (Some(OpenSection::Component(component)), Payload::ComponentExportSection(exports)) => {
                 for export in exports.clone() {
                     let export = export?;
                     component.number(export.kind, |numbered| find(numbered, export.index))?;
                 }
             }
-            (Some(Open::Component(_)), Payload::ComponentAliasSection(aliases)) => {
+            (Some(OpenSection::Component(_)), Payload::ComponentAliasSection(aliases)) => {
                 for alias in aliases.clone() {
                     self.alias(&alias?)?;
                 }
@@ -100,8 +100,8 @@ impl ComponentStart {
     /// Pages that first data fills in part, of all modules.
     pub(super) fn sparse_pages(&self) -> u64 {
         let open = match self.open.last() {
-            Some(Open::Module(module)) => module.sparse_pages(),
-            Some(Open::Component(_)) | None => 0,
+            Some(OpenSection::Module(module)) => module.sparse_pages(),
+            Some(OpenSection::Component(_)) | None => 0,
         };
         self.sparse_pages.saturating_add(open)
     }
@@ -109,18 +109,18 @@ impl ComponentStart {
     /// A module or component ends, which the one around it can instantiate.
     fn close(&mut self) -> Result<(), ModuleError> {
         let (steps, is_module) = match self.open.pop() {
-            Some(Open::Module(module)) => {
+            Some(OpenSection::Module(module)) => {
                 self.sparse_pages = self.sparse_pages.saturating_add(module.sparse_pages());
-                (module.steps(Kind::Component), true)
+                (module.steps(WasmKind::Component), true)
             }
-            Some(Open::Component(component)) => (component.steps, false),
+            Some(OpenSection::Component(component)) => (component.steps, false),
             None => return Ok(()),
         };
         self.max = self.max.max(steps);
         match self.open.last_mut() {
-            Some(Open::Component(around)) if is_module => push(&mut around.modules, steps),
-            Some(Open::Component(around)) => push(&mut around.components, steps),
-            Some(Open::Module(_)) | None => {
+            Some(OpenSection::Component(around)) if is_module => push(&mut around.modules, steps),
+            Some(OpenSection::Component(around)) => push(&mut around.components, steps),
+            Some(OpenSection::Module(_)) | None => {
                 self.steps = steps;
                 Ok(())
             }
@@ -133,7 +133,9 @@ impl ComponentStart {
             ComponentAlias::InstanceExport { kind, .. } => (*kind, self.max),
             ComponentAlias::Outer { kind, count, index } => {
                 let count = usize::try_from(*count).unwrap_or(usize::MAX);
-                let Some(Open::Component(around)) = self.open.iter().rev().nth(count) else { return Ok(()) };
+                let Some(OpenSection::Component(around)) = self.open.iter().rev().nth(count) else {
+                    return Ok(());
+                };
                 match kind {
                     ComponentOuterAliasKind::CoreModule => {
                         (ComponentExternalKind::Module, find(&around.modules, *index))
@@ -147,8 +149,8 @@ impl ComponentStart {
             ComponentAlias::CoreInstanceExport { .. } => return Ok(()),
         };
         match self.open.last_mut() {
-            Some(Open::Component(component)) => component.number(kind, |_| steps),
-            Some(Open::Module(_)) | None => Ok(()),
+            Some(OpenSection::Component(component)) => component.number(kind, |_| steps),
+            Some(OpenSection::Module(_)) | None => Ok(()),
         }
     }
 }

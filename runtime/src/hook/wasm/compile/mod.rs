@@ -31,7 +31,7 @@ use artifact::{Artifact, Name};
 use cache::Cache;
 use compiler::Compiler;
 pub use compiler::compile;
-use outline::{Kind, OutlineBounds};
+use outline::{OutlineBounds, WasmKind};
 pub use start_work::StartWork;
 
 /// Bytes of an error that a module or wasmtime describes.
@@ -245,7 +245,7 @@ pub fn engine_config() -> Config {
     config.cranelift_nan_canonicalization(true);
     config.max_wasm_stack(512 << 10);
     config.async_stack_size(2 << 20);
-    config.memory_guaranteed_dense_image_size(Kind::Module.dense_image());
+    config.memory_guaranteed_dense_image_size(WasmKind::Module.dense_image());
     config.wasm_features(check::ALLOWED.complement(), false);
     config
 }
@@ -254,7 +254,7 @@ pub fn engine_config() -> Config {
 pub fn component_engine_config() -> Config {
     let mut config = engine_config();
     config.wasm_features(check::ALLOWED_IN_COMPONENTS, true);
-    config.memory_guaranteed_dense_image_size(Kind::Component.dense_image());
+    config.memory_guaranteed_dense_image_size(WasmKind::Component.dense_image());
     // Wasmtime copies values between inner components by modules of its own, which use both memories. Hooks' own modules have
     // one: `check::validate` refuses others first.
     config.wasm_multi_memory(true);
@@ -269,10 +269,10 @@ pub(super) struct Engines {
 }
 
 impl Engines {
-    fn of(&self, kind: Kind) -> &Engine {
+    fn of(&self, kind: WasmKind) -> &Engine {
         match kind {
-            Kind::Module => &self.modules,
-            Kind::Component => &self.components,
+            WasmKind::Module => &self.modules,
+            WasmKind::Component => &self.components,
         }
     }
 }
@@ -361,7 +361,7 @@ impl CodeLoader {
         bounds: &ModuleBounds,
     ) -> Result<(Code, Origin), ModuleError> {
         let start = Instant::now();
-        let kind = Kind::of(bytes);
+        let kind = WasmKind::of(bytes);
         let engine = self.engines.of(kind);
         let name = Name::new(*digest, engine);
         if let Some(code) = self.cached(&name, kind).await {
@@ -392,7 +392,7 @@ impl CodeLoader {
         self.compiler.started.load(Ordering::Relaxed)
     }
 
-    async fn cached(&self, name: &Name, kind: Kind) -> Option<Code> {
+    async fn cached(&self, name: &Name, kind: WasmKind) -> Option<Code> {
         let cache = Arc::clone(self.cache.as_ref()?);
         let engine = self.engines.of(kind).clone();
         let name = name.clone();

@@ -17,14 +17,14 @@ const MAX_SPARSE_PAGES: u64 = 2000;
 
 /// The two kinds of WebAssembly files that hooks are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum WasmKind {
     /// Of preview 1.
     Module,
     /// Of preview 2.
     Component,
 }
 
-impl Kind {
+impl WasmKind {
     /// By the layer, which follows the version in the first eight bytes.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         if bytes.get(6..8) == Some(&[1, 0]) { Self::Component } else { Self::Module }

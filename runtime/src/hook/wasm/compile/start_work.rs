@@ -7,7 +7,7 @@ use wasmparser::{
 };
 
 use super::ModuleError;
-use super::outline::Kind;
+use super::outline::WasmKind;
 
 /// Steps that a program may begin with: at most some 25 ms, in which nothing else runs on its thread.
 const MAX_STEPS: u64 = 400_000;
@@ -105,7 +105,7 @@ impl ModuleStart {
     }
 
     /// `kind`: what the module is, or what it is a part of.
-    pub(super) fn steps(&self, kind: Kind) -> u64 {
+    pub(super) fn steps(&self, kind: WasmKind) -> u64 {
         self.steps.saturating_add(self.data.steps(kind.dense_image()))
     }
 
@@ -233,7 +233,7 @@ mod tests {
         for payload in Parser::new(0).parse_all(&bytes) {
             start.read(&payload.unwrap()).unwrap();
         }
-        start.steps(Kind::Module)
+        start.steps(WasmKind::Module)
     }
 
     #[test]

@@ -46,7 +46,7 @@ struct Controller {
 
 /// A call that has begun, until dropped: it runs in turns.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct AdmittedCall {
     permits: Arc<Semaphore>,
     controller: Controller,
     _of_controller: Option<OwnedSemaphorePermit>,
@@ -76,7 +76,7 @@ impl Concurrency {
     }
 
     /// Waits until a call may begin. A call that is dropped while it waits leaves the queue.
-    pub(super) async fn begin(&self, controller: &str) -> Begun {
+    pub(super) async fn begin(&self, controller: &str) -> AdmittedCall {
         let controller = self.controller(controller);
         // No semaphore is ever closed.
         let of_controller = Arc::clone(&controller.permits).acquire_owned().await.ok();
@@ -89,7 +89,7 @@ impl Concurrency {
         }
         let of_all = Arc::clone(&self.begun).acquire_owned().await.ok();
         let permits = Arc::clone(&self.permits);
-        Begun { permits, controller, _of_controller: of_controller, _of_all: of_all }
+        AdmittedCall { permits, controller, _of_controller: of_controller, _of_all: of_all }
     }
 
     fn controller(&self, name: &str) -> Controller {
@@ -115,7 +115,7 @@ impl Controller {
     }
 }
 
-impl Begun {
+impl AdmittedCall {
     /// Waits for the next turn.
     pub(super) async fn turn(&self) -> Permit {
         // One call of each controller waits beside those of others, so that controllers take turns.
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     /// A call in its first turn.
-    type Running = (Permit, Begun);
+    type Running = (Permit, AdmittedCall);
     type Waiting = BoxFuture<'static, Running>;
 
     fn new(permits: usize) -> Arc<Concurrency> {

@@ -39,7 +39,7 @@ use call_error::Failure;
 use component::ReadyComponent;
 use concurrency::{Concurrency, max_begun};
 use threads::{Conduct, HookThreads};
-use turns::{Ran, Turns};
+use turns::{CallTurns, Ran};
 use watchdog::{Watch, Watchdog};
 
 /// Bytes of an error that wasmtime describes.
@@ -226,7 +226,7 @@ impl Runtime {
             return Called::failed(CallError::Request(RequestTooLarge(call.request.len())));
         }
         let begun = self.concurrency.begin(call.controller).await;
-        let turns = Turns::first(begun, call.limits.timeout).await;
+        let turns = CallTurns::first(begun, call.limits.timeout).await;
         let turns = (turns, self.watchdog.watch(call.controller, call.hook));
         let run = match &module.ready {
             Ready::Module(ready) => self.run_module(ready.clone(), module, call, turns),
@@ -248,7 +248,7 @@ impl Runtime {
         ready: InstancePre<CallState>,
         module: &Module,
         call: Call<'_>,
-        (turns, watch): (Turns, Watch),
+        (turns, watch): (CallTurns, Watch),
     ) -> BoxFuture<'static, (Called, Duration)> {
         let (limits, start_cost) = (call.limits, module.start.cost());
         let state = CallState::with_script(call, module.script.as_ref(), self.max_table_elements);
@@ -266,7 +266,7 @@ impl Runtime {
         ready: ReadyComponent,
         module: &Module,
         call: Call<'_>,
-        (turns, watch): (Turns, Watch),
+        (turns, watch): (CallTurns, Watch),
     ) -> BoxFuture<'static, (Called, Duration)> {
         let (limits, request, start_cost) = (call.limits, call.request.clone(), module.start.cost());
         let hook = call.hook.to_owned();

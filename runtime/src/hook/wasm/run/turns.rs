@@ -11,7 +11,7 @@ use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
 use super::call_error::Failure;
-use super::concurrency::{Begun, Permit, TURN};
+use super::concurrency::{AdmittedCall, Permit, TURN};
 use super::threads::{self, ThreadTime};
 use super::watchdog::{GRACE, Watch};
 
@@ -20,8 +20,8 @@ const HELD_BACK_FACTOR: u32 = 10;
 const MAX_HELD_BACK: Duration = Duration::from_mins(5);
 
 /// The turns of a call, the first of which it has.
-pub(super) struct Turns {
-    begun: Begun,
+pub(super) struct CallTurns {
+    begun: AdmittedCall,
     permit: Permit,
     timeout: Duration,
 }
@@ -32,7 +32,7 @@ pub(super) struct Ran {
     /// The longest time for which it did not give way.
     pub(super) longest_slice: Duration,
     /// Others may run while this is held no longer.
-    pub(super) turns: Turns,
+    pub(super) turns: CallTurns,
 }
 
 thread_local! {
@@ -57,8 +57,8 @@ struct Sliced<F> {
     timeout_at: std::time::Instant,
 }
 
-impl Turns {
-    pub(super) async fn first(begun: Begun, timeout: Duration) -> Self {
+impl CallTurns {
+    pub(super) async fn first(begun: AdmittedCall, timeout: Duration) -> Self {
         let permit = begun.turn().await;
         Self { begun, permit, timeout }
     }
@@ -177,7 +177,7 @@ mod tests {
     ) -> Result<(), Failure> {
         let begun = calls.begin(controller).await;
         let watch = watchdog::Calls::new().watch(controller, "sync");
-        Turns::first(begun, timeout).await.run(watch, run).await.ended
+        CallTurns::first(begun, timeout).await.run(watch, run).await.ended
     }
 
     #[tokio::test(start_paused = true)]
@@ -225,7 +225,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_never_gives_way_is_told_of_while_it_runs() {
         let (calls, watched) = (Concurrency::new(1), watchdog::Calls::new());
-        let turns = Turns::first(calls.begin("bad").await, Duration::from_millis(1)).await;
+        let turns = CallTurns::first(calls.begin("bad").await, Duration::from_millis(1)).await;
         let watch = watched.watch("bad", "sync");
         let (end, ends) = std::sync::mpsc::channel::<()>();
         let blocks = async move {

@@ -30,11 +30,11 @@ pub(super) struct Watchdog {
 pub(super) struct Calls {
     /// Times are counted from here.
     start: Instant,
-    begun: Mutex<Begun>,
+    begun: Mutex<WatchedCalls>,
 }
 
 #[derive(Default)]
-struct Begun {
+struct WatchedCalls {
     last: u64,
     calls: BTreeMap<u64, Arc<Watched>>,
 }

@@ -15,7 +15,9 @@ use super::module_file::ModuleFile;
 use super::module_state::{ModuleSourceError, ModuleState, publish};
 use super::registry::ModuleRegistry;
 use super::scripts::Caller;
-use crate::cluster::named_objects::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
+use crate::cluster::named_objects::{
+    Follower, ObjectWatches, Reference, ReferenceKind, ReferenceState, any_changed,
+};
 use crate::hook::wasm::compile::{Digest, retry_delay};
 use crate::hook::wasm::run::Module;
 use crate::sync::lock;
@@ -150,11 +152,17 @@ impl Loader {
         let ModuleRef { key, sha256, .. } = self.spec.clone();
         let name = || Arc::clone(&self.name);
         let content = match self.map.now() {
-            Known::NotYet => return Ok(Stage::Wait),
-            Known::Missing => return Err(ModuleSourceError::NoConfigMap { map: name(), key }),
-            Known::Unreadable(message) => return Err(ModuleSourceError::Unreadable { map: name(), message }),
-            Known::TakenAway(message) => return Err(ModuleSourceError::TakenAway { map: name(), message }),
-            Known::There(map) => content(name(), key.clone(), map.json(), self.registry.bounds.size)?,
+            ReferenceState::NotYet => return Ok(Stage::Wait),
+            ReferenceState::Missing => return Err(ModuleSourceError::NoConfigMap { map: name(), key }),
+            ReferenceState::Unreadable(message) => {
+                return Err(ModuleSourceError::Unreadable { map: name(), message });
+            }
+            ReferenceState::TakenAway(message) => {
+                return Err(ModuleSourceError::TakenAway { map: name(), message });
+            }
+            ReferenceState::There(map) => {
+                content(name(), key.clone(), map.json(), self.registry.bounds.size)?
+            }
         };
         let index = match content {
             Content::Plain(bytes) => return Ok(Stage::Complete(bytes, None)),
@@ -179,14 +187,14 @@ impl Loader {
             let known = self.parts.entry(name.clone()).or_insert_with(follow).now();
             let map = Arc::clone(&self.name);
             match known {
-                Known::NotYet => waits = true,
-                Known::Missing => {
+                ReferenceState::NotYet => waits = true,
+                ReferenceState::Missing => {
                     return Err(ModuleSourceError::NoPart { part, number, count: index.parts.len(), map });
                 }
-                Known::Unreadable(message) | Known::TakenAway(message) => {
+                ReferenceState::Unreadable(message) | ReferenceState::TakenAway(message) => {
                     return Err(ModuleSourceError::Unreadable { map: part, message });
                 }
-                Known::There(object) => {
+                ReferenceState::There(object) => {
                     let data = read(&part, object.json())?.binary_data;
                     let bytes = data.and_then(|mut data| data.remove(PART_KEY));
                     stored.extend(bytes.ok_or(ModuleSourceError::EmptyPart { part, map })?.0);
@@ -231,7 +239,11 @@ impl Loader {
 }
 
 fn config_map(namespace: &str, name: &str) -> Arc<Reference> {
-    Arc::new(Reference { kind: Kind::ConfigMap, namespace: namespace.to_owned(), name: name.to_owned() })
+    Arc::new(Reference {
+        kind: ReferenceKind::ConfigMap,
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
 }
 
 fn read(map: &Arc<Reference>, json: &str) -> Result<ConfigMap, ModuleSourceError> {

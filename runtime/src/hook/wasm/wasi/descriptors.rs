@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::memory::{Errno, Failure};
-use super::mounts::{Entry, Found, MountedFolder, Stat};
+use super::mounts::{Entry, MountedFolder, ResolvedPath, Stat};
 
 /// Files and folders that a hook may open at once.
 const MAX_OPEN: usize = 1000;
@@ -14,12 +14,12 @@ const MAX_HELD: usize = 32 << 20;
 /// The table of descriptors.
 pub(super) struct Descriptors {
     mounts: Vec<MountedFolder>,
-    open: Vec<Option<Open>>,
+    open: Vec<Option<OpenDescriptor>>,
     /// Bytes of open files and listings.
     held: usize,
 }
 
-pub(super) enum Open {
+pub(super) enum OpenDescriptor {
     Stdin,
     Stdout,
     Stderr,
@@ -44,24 +44,27 @@ pub(super) struct File {
 
 impl Descriptors {
     pub(super) fn new(mounts: Vec<MountedFolder>) -> Self {
-        let mounted = |mount| Open::Folder(Folder { mount, given: true, listed: Vec::new() });
-        let pipes = [Open::Stdin, Open::Stdout, Open::Stderr];
+        let mounted = |mount| OpenDescriptor::Folder(Folder { mount, given: true, listed: Vec::new() });
+        let pipes = [OpenDescriptor::Stdin, OpenDescriptor::Stdout, OpenDescriptor::Stderr];
         let open = pipes.into_iter().chain((0..mounts.len()).map(mounted)).map(Some).collect();
         Self { mounts, open, held: 0 }
     }
 
-    pub(super) fn get(&self, fd: u32) -> Result<&Open, Errno> {
+    pub(super) fn get(&self, fd: u32) -> Result<&OpenDescriptor, Errno> {
         self.open.get(fd as usize).and_then(Option::as_ref).ok_or(Errno::Badf)
     }
 
-    fn get_mut(&mut self, fd: u32) -> Result<&mut Open, Errno> {
+    fn get_mut(&mut self, fd: u32) -> Result<&mut OpenDescriptor, Errno> {
         self.open.get_mut(fd as usize).and_then(Option::as_mut).ok_or(Errno::Badf)
     }
 
     fn folder(&self, fd: u32) -> Result<&Folder, Errno> {
         match self.get(fd)? {
-            Open::Folder(folder) => Ok(folder),
-            Open::Stdin | Open::Stdout | Open::Stderr | Open::File(_) => Err(Errno::Notdir),
+            OpenDescriptor::Folder(folder) => Ok(folder),
+            OpenDescriptor::Stdin
+            | OpenDescriptor::Stdout
+            | OpenDescriptor::Stderr
+            | OpenDescriptor::File(_) => Err(Errno::Notdir),
         }
     }
 
@@ -73,29 +76,29 @@ impl Descriptors {
     /// The mount that was open at the start under this number.
     pub(super) fn given(&self, fd: u32) -> Result<&MountedFolder, Errno> {
         match self.get(fd)? {
-            Open::Folder(folder) if folder.given => self.mount(fd),
+            OpenDescriptor::Folder(folder) if folder.given => self.mount(fd),
             _ => Err(Errno::Badf),
         }
     }
 
     pub(super) fn file_mut(&mut self, fd: u32) -> Result<&mut File, Errno> {
         match self.get_mut(fd)? {
-            Open::File(file) => Ok(file),
-            Open::Folder(_) => Err(Errno::Isdir),
-            Open::Stdin | Open::Stdout | Open::Stderr => Err(Errno::Spipe),
+            OpenDescriptor::File(file) => Ok(file),
+            OpenDescriptor::Folder(_) => Err(Errno::Isdir),
+            OpenDescriptor::Stdin | OpenDescriptor::Stdout | OpenDescriptor::Stderr => Err(Errno::Spipe),
         }
     }
 
     /// Opens to be read what was found below an open folder; returns its number.
-    pub(super) fn open(&mut self, below: u32, found: Found) -> Result<u32, Failure> {
+    pub(super) fn open(&mut self, below: u32, found: ResolvedPath) -> Result<u32, Failure> {
         let free = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
         if free >= MAX_OPEN + 3 + self.mounts.len() {
             return Err(Errno::Mfile.into());
         }
         let mount = self.folder(below)?.mount;
         let open = match found.content {
-            Some(content) => Open::File(File { stat: found.stat, content, position: 0 }),
-            None => Open::Folder(Folder { mount, given: false, listed: Vec::new() }),
+            Some(content) => OpenDescriptor::File(File { stat: found.stat, content, position: 0 }),
+            None => OpenDescriptor::Folder(Folder { mount, given: false, listed: Vec::new() }),
         };
         self.hold(open.held())?;
         self.put(free, open);
@@ -105,7 +108,7 @@ impl Descriptors {
     /// Lists an open folder, and keeps that until the folder is closed or listed again.
     pub(super) fn list(&mut self, fd: u32) -> Result<&[Entry], Failure> {
         let listed = self.mount(fd)?.list();
-        let Open::Folder(folder) = self.get_mut(fd)? else { return Err(Errno::Notdir.into()) };
+        let OpenDescriptor::Folder(folder) = self.get_mut(fd)? else { return Err(Errno::Notdir.into()) };
         let before = std::mem::replace(&mut folder.listed, listed);
         let now = held(&folder.listed);
         self.held = self.held.saturating_sub(held(&before));
@@ -134,13 +137,13 @@ impl Descriptors {
         Ok(())
     }
 
-    fn take(&mut self, fd: u32) -> Result<Open, Errno> {
+    fn take(&mut self, fd: u32) -> Result<OpenDescriptor, Errno> {
         let taken = self.open.get_mut(fd as usize).and_then(Option::take).ok_or(Errno::Badf)?;
         self.held = self.held.saturating_sub(taken.held());
         Ok(taken)
     }
 
-    fn put(&mut self, at: usize, open: Open) {
+    fn put(&mut self, at: usize, open: OpenDescriptor) {
         match self.open.get_mut(at) {
             Some(free) => *free = Some(open),
             None => self.open.push(Some(open)),
@@ -159,7 +162,7 @@ impl Descriptors {
     }
 }
 
-impl Open {
+impl OpenDescriptor {
     fn held(&self) -> usize {
         match self {
             Self::File(file) => file.content.len(),

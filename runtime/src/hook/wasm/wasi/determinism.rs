@@ -35,7 +35,7 @@ pub(crate) struct Clock {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ClockKind {
     Realtime,
     /// Time since the call began. CPU time of process and thread are the same: nothing else takes time.
     Monotonic,
@@ -48,7 +48,7 @@ pub(super) enum Until {
     At(Nanos),
 }
 
-impl Kind {
+impl ClockKind {
     pub(super) fn of(number: u32) -> Result<Self, Errno> {
         match number {
             0 => Ok(Self::Realtime),
@@ -63,20 +63,20 @@ impl Clock {
         Self { start, passed: 0, realtime_read: false }
     }
 
-    pub(super) fn read(&mut self, kind: Kind) -> Nanos {
+    pub(super) fn read(&mut self, kind: ClockKind) -> Nanos {
         self.pass(RESOLUTION);
         match kind {
-            Kind::Monotonic => self.passed,
-            Kind::Realtime => self.realtime(),
+            ClockKind::Monotonic => self.passed,
+            ClockKind::Realtime => self.realtime(),
         }
     }
 
     /// A wait is over at once: only the hook's clocks go on.
-    pub(super) fn wait(&mut self, kind: Kind, until: Until) {
+    pub(super) fn wait(&mut self, kind: ClockKind, until: Until) {
         let duration = match (until, kind) {
             (Until::After(duration), _) => duration,
-            (Until::At(instant), Kind::Monotonic) => instant.saturating_sub(self.passed),
-            (Until::At(instant), Kind::Realtime) => instant.saturating_sub(self.realtime()),
+            (Until::At(instant), ClockKind::Monotonic) => instant.saturating_sub(self.passed),
+            (Until::At(instant), ClockKind::Realtime) => instant.saturating_sub(self.realtime()),
         };
         self.pass(duration);
     }
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn the_monotonic_clock_starts_with_the_call_and_ticks_per_read() {
         let mut clock = clock();
-        let read: Vec<_> = (0..3).map(|_| clock.read(Kind::Monotonic)).collect();
+        let read: Vec<_> = (0..3).map(|_| clock.read(ClockKind::Monotonic)).collect();
         assert_eq!(read, [1000, 2000, 3000]);
         assert!(!clock.realtime_read);
     }
@@ -200,35 +200,35 @@ mod tests {
     #[test]
     fn the_realtime_clock_starts_at_the_call_s_time() {
         let mut clock = clock();
-        clock.wait(Kind::Realtime, Until::After(5_000_000_000));
+        clock.wait(ClockKind::Realtime, Until::After(5_000_000_000));
         assert!(!clock.realtime_read, "a wait for a duration does not show the time");
-        assert_eq!(clock.read(Kind::Realtime), 1_000_005_000_001_000);
+        assert_eq!(clock.read(ClockKind::Realtime), 1_000_005_000_001_000);
         assert!(clock.realtime_read);
     }
 
     #[test]
     fn waiting_for_a_time_of_day_reads_the_realtime_clock() {
         let mut clock = clock();
-        clock.wait(Kind::Realtime, Until::At(1_000_007_000_000_000));
+        clock.wait(ClockKind::Realtime, Until::At(1_000_007_000_000_000));
         assert!(clock.realtime_read);
-        assert_eq!(clock.read(Kind::Monotonic), 7_000_001_000);
+        assert_eq!(clock.read(ClockKind::Monotonic), 7_000_001_000);
     }
 
     #[test]
     fn a_time_in_the_past_takes_no_waiting() {
         let mut clock = clock();
-        clock.wait(Kind::Monotonic, Until::At(0));
-        clock.wait(Kind::Realtime, Until::At(1));
-        assert_eq!(clock.read(Kind::Monotonic), 1000);
+        clock.wait(ClockKind::Monotonic, Until::At(0));
+        clock.wait(ClockKind::Realtime, Until::At(1));
+        assert_eq!(clock.read(ClockKind::Monotonic), 1000);
     }
 
     #[test]
     fn time_ends_before_it_is_negative_in_go() {
         let mut clock = clock();
-        clock.wait(Kind::Monotonic, Until::After(u64::MAX));
-        clock.wait(Kind::Monotonic, Until::After(u64::MAX));
-        assert_eq!(clock.read(Kind::Monotonic), i64::MAX as u64);
-        assert!(clock.read(Kind::Realtime) > i64::MAX as u64);
+        clock.wait(ClockKind::Monotonic, Until::After(u64::MAX));
+        clock.wait(ClockKind::Monotonic, Until::After(u64::MAX));
+        assert_eq!(clock.read(ClockKind::Monotonic), i64::MAX as u64);
+        assert!(clock.read(ClockKind::Realtime) > i64::MAX as u64);
     }
 
     fn numbers(seed: u8, pieces: &[usize]) -> Vec<u8> {

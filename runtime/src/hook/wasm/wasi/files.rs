@@ -4,10 +4,10 @@ use std::io::Read as _;
 
 use bytes::Buf as _;
 
-use super::descriptors::Open;
-use super::determinism::{Kind as Clock, Until};
+use super::descriptors::OpenDescriptor;
+use super::determinism::{ClockKind, Until};
 use super::memory::{Errno, Failure, List, Memory, Span, after, length};
-use super::mounts::{Entry, Kind, Stat};
+use super::mounts::{Entry, FileType, Stat};
 use super::state::CallState;
 use super::{ENTRY_COST, EVENT_COST};
 
@@ -45,19 +45,19 @@ pub(super) fn read(
     list: List,
 ) -> Result<u32, Failure> {
     match state.files.get(fd)? {
-        Open::Stdin => {
+        OpenDescriptor::Stdin => {
             let read = fill(memory, list, &state.stdin)?;
             state.stdin.advance(read as usize);
             Ok(read)
         }
-        Open::File(file) => {
+        OpenDescriptor::File(file) => {
             let position = file.position;
             let read = read_at(state, memory, fd, list, position)?;
             state.files.file_mut(fd)?.position = position.saturating_add(read.into());
             Ok(read)
         }
-        Open::Folder(_) => Err(Errno::Isdir.into()),
-        Open::Stdout | Open::Stderr => Err(Errno::Badf.into()),
+        OpenDescriptor::Folder(_) => Err(Errno::Isdir.into()),
+        OpenDescriptor::Stdout | OpenDescriptor::Stderr => Err(Errno::Badf.into()),
     }
 }
 
@@ -95,9 +95,11 @@ fn fill(memory: &mut Memory<'_>, list: List, mut from: &[u8]) -> Result<u32, Err
 /// `fd_write`. Returns how many bytes were written; a bad piece is treated as by [`fill`].
 pub(super) fn write(state: &mut CallState, memory: &Memory<'_>, fd: u32, list: List) -> Result<u32, Failure> {
     let output = match state.files.get(fd)? {
-        Open::Stdout => &mut state.stdout,
-        Open::Stderr => &mut state.stderr,
-        Open::Stdin | Open::Folder(_) | Open::File(_) => return Err(Errno::Badf.into()),
+        OpenDescriptor::Stdout => &mut state.stdout,
+        OpenDescriptor::Stderr => &mut state.stderr,
+        OpenDescriptor::Stdin | OpenDescriptor::Folder(_) | OpenDescriptor::File(_) => {
+            return Err(Errno::Badf.into());
+        }
     };
     let mut sum = 0_u32;
     for number in list.numbers() {
@@ -151,7 +153,7 @@ pub(super) fn poll(
                 let time = u64::from_le_bytes(memory.array(after(at, 24)?)?);
                 let [flags, _] = memory.array(after(at, 40)?)?;
                 let until = if flags & 1 == 0 { Until::After(time) } else { Until::At(time) };
-                state.clock.wait(Clock::of(id)?, until);
+                state.clock.wait(ClockKind::of(id)?, until);
                 Ok(0)
             }
             1 => readable(state, id),
@@ -172,16 +174,16 @@ pub(super) fn poll(
 
 fn readable(state: &CallState, fd: u32) -> Result<u64, Errno> {
     match state.files.get(fd)? {
-        Open::Stdin => Ok(state.stdin.len() as u64),
-        Open::File(file) => Ok(file.stat.size.saturating_sub(file.position)),
-        Open::Stdout | Open::Stderr | Open::Folder(_) => Err(Errno::Badf),
+        OpenDescriptor::Stdin => Ok(state.stdin.len() as u64),
+        OpenDescriptor::File(file) => Ok(file.stat.size.saturating_sub(file.position)),
+        OpenDescriptor::Stdout | OpenDescriptor::Stderr | OpenDescriptor::Folder(_) => Err(Errno::Badf),
     }
 }
 
 fn writable(state: &CallState, fd: u32) -> Result<u64, Errno> {
     match state.files.get(fd)? {
-        Open::Stdout | Open::Stderr => Ok(1),
-        Open::Stdin | Open::Folder(_) | Open::File(_) => Err(Errno::Badf),
+        OpenDescriptor::Stdout | OpenDescriptor::Stderr => Ok(1),
+        OpenDescriptor::Stdin | OpenDescriptor::Folder(_) | OpenDescriptor::File(_) => Err(Errno::Badf),
     }
 }
 
@@ -203,7 +205,7 @@ pub(super) fn open(
         _ if writes => return Err(Errno::Rofs.into()),
         found => found?,
     };
-    if mode.flags & FOLDER != 0 && found.stat.kind != Kind::Folder {
+    if mode.flags & FOLDER != 0 && found.stat.kind != FileType::Folder {
         return Err(Errno::Notdir.into());
     }
     state.files.open(fd, found)
@@ -212,9 +214,11 @@ pub(super) fn open(
 /// `fd_filestat_get`.
 pub(super) fn stat(state: &CallState, memory: &mut Memory<'_>, fd: u32, to: u32) -> Result<(), Failure> {
     let stat = match state.files.get(fd)? {
-        Open::Stdin | Open::Stdout | Open::Stderr => Stat { kind: Kind::Unknown, size: 0, inode: 0 },
-        Open::Folder(_) => state.files.mount(fd)?.find(".")?.stat,
-        Open::File(file) => file.stat,
+        OpenDescriptor::Stdin | OpenDescriptor::Stdout | OpenDescriptor::Stderr => {
+            Stat { kind: FileType::Unknown, size: 0, inode: 0 }
+        }
+        OpenDescriptor::Folder(_) => state.files.mount(fd)?.find(".")?.stat,
+        OpenDescriptor::File(file) => file.stat,
     };
     write_stat(memory, stat, to)
 }
@@ -244,11 +248,13 @@ fn write_stat(memory: &mut Memory<'_>, stat: Stat, to: u32) -> Result<(), Failur
 /// `fd_fdstat_get`.
 pub(super) fn status(state: &CallState, memory: &mut Memory<'_>, fd: u32, to: u32) -> Result<(), Failure> {
     let (kind, own, below) = match state.files.get(fd)? {
-        Open::Stdin => (Kind::Unknown, rights::READ, rights::READ),
-        Open::Stdout | Open::Stderr => (Kind::Unknown, rights::WRITE, rights::WRITE),
+        OpenDescriptor::Stdin => (FileType::Unknown, rights::READ, rights::READ),
+        OpenDescriptor::Stdout | OpenDescriptor::Stderr => (FileType::Unknown, rights::WRITE, rights::WRITE),
         // C libraries open files with no more rights than these: without WRITE they would not see the error `rofs`.
-        Open::Folder(_) => (Kind::Folder, rights::FOLDER, rights::FOLDER | rights::FILE | rights::WRITE),
-        Open::File(_) => (Kind::File, rights::FILE, 0),
+        OpenDescriptor::Folder(_) => {
+            (FileType::Folder, rights::FOLDER, rights::FOLDER | rights::FILE | rights::WRITE)
+        }
+        OpenDescriptor::File(_) => (FileType::File, rights::FILE, 0),
     };
     memory.bytes_mut(Span { at: to, len: 24 })?.fill(0);
     memory.write(to, &[kind as u8])?;

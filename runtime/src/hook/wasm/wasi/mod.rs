@@ -23,7 +23,7 @@ pub(crate) use state::Script;
 pub use state::{Call, CallState};
 pub(super) use state::{MAX_INSTANCES, MAX_MEMORIES, MAX_TABLES, RefusedGrowth};
 
-use determinism::{Kind, RESOLUTION, Random};
+use determinism::{ClockKind, RESOLUTION, Random};
 use files::Mode;
 use memory::{Errno, Failure, List, Memory, Span, after, length};
 
@@ -105,7 +105,7 @@ fn process(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
 fn clocks_and_random(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     linker.func_wrap_async(WASI, "clock_res_get", |guest: Guest<'_>, (clock, to): (u32, u32)| {
         short(guest, move |_, memory| {
-            Kind::of(clock)?;
+            ClockKind::of(clock)?;
             Ok(memory.write_u64(to, RESOLUTION)?)
         })
     })?;
@@ -113,7 +113,9 @@ fn clocks_and_random(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
         WASI,
         "clock_time_get",
         |guest: Guest<'_>, (clock, _precision, to): (u32, u64, u32)| {
-            short(guest, move |state, memory| Ok(memory.write_u64(to, state.clock.read(Kind::of(clock)?))?))
+            short(guest, move |state, memory| {
+                Ok(memory.write_u64(to, state.clock.read(ClockKind::of(clock)?))?)
+            })
         },
     )?;
     linker.func_wrap_async(

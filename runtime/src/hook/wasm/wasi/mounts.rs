@@ -30,7 +30,7 @@ pub struct MountedFiles(Arc<Files>);
 
 /// The end of a path.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ResolvedPath {
     pub(super) stat: Stat,
     /// Of a file.
     pub(super) content: Option<Bytes>,
@@ -38,7 +38,7 @@ pub(super) struct Found {
 
 /// Numbers of WASI preview 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FileType {
     Unknown = 0,
     Folder = 3,
     File = 4,
@@ -47,7 +47,7 @@ pub(super) enum Kind {
 /// The answer of `fd_filestat_get` and `path_filestat_get`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
-    pub(super) kind: Kind,
+    pub(super) kind: FileType,
     pub(super) size: u64,
     pub(super) inode: u64,
 }
@@ -56,7 +56,7 @@ pub(super) struct Stat {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: FileType,
     pub(super) inode: u64,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Debug for MountedFiles {
 impl MountedFolder {
     /// Goes along a path below the folder, part by part: each has to be there, and `..` leads out of files and of the
     /// folder nowhere.
-    pub(super) fn find(&self, path: &str) -> Result<Found, Errno> {
+    pub(super) fn find(&self, path: &str) -> Result<ResolvedPath, Errno> {
         if path.is_empty() {
             return Err(Errno::Noent);
         }
@@ -107,22 +107,22 @@ impl MountedFolder {
         let stat = match file {
             None => self.stat(),
             Some((name, content)) => {
-                Stat { kind: Kind::File, size: content.len() as u64, inode: inode(&self.below(name)) }
+                Stat { kind: FileType::File, size: content.len() as u64, inode: inode(&self.below(name)) }
             }
         };
-        Ok(Found { stat, content: file.map(|(_, content)| content.clone()) })
+        Ok(ResolvedPath { stat, content: file.map(|(_, content)| content.clone()) })
     }
 
     pub(super) fn stat(&self) -> Stat {
-        Stat { kind: Kind::Folder, size: 0, inode: inode(&self.path) }
+        Stat { kind: FileType::Folder, size: 0, inode: inode(&self.path) }
     }
 
     /// The entries of this folder, which holds no folders.
     pub(super) fn list(&self) -> Vec<Entry> {
         let entry = |name: &str, kind, path: &str| Entry { name: name.to_owned(), kind, inode: inode(path) };
         let above = self.path.rsplit_once('/').map_or("", |(above, _)| above);
-        let own = [entry(".", Kind::Folder, &self.path), entry("..", Kind::Folder, above)];
-        let files = self.files.keys().map(|name| entry(name, Kind::File, &self.below(name)));
+        let own = [entry(".", FileType::Folder, &self.path), entry("..", FileType::Folder, above)];
+        let files = self.files.keys().map(|name| entry(name, FileType::File, &self.below(name)));
         own.into_iter().chain(files).collect()
     }
 
@@ -151,10 +151,10 @@ mod tests {
         let folder = folder();
         let kind = |path: &str| folder.find(path).map(|found| found.stat.kind);
         for path in [".", "./", "./.", ".//."] {
-            assert_eq!(kind(path), Ok(Kind::Folder), "{path}");
+            assert_eq!(kind(path), Ok(FileType::Folder), "{path}");
         }
         for path in ["password", "./password", ".//./password"] {
-            assert_eq!(kind(path), Ok(Kind::File), "{path}");
+            assert_eq!(kind(path), Ok(FileType::File), "{path}");
         }
         for path in ["password/", "password/.", "password/..", "password/../password", "password/x"] {
             assert_eq!(kind(path), Err(Errno::Notdir), "{path}");

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::ways::{Certified, certified, copy, tls_server_for};
 use super::*;
-use crate::cluster::named_objects::{Follower, Kind, Known, Reference};
+use crate::cluster::named_objects::{Follower, Reference, ReferenceKind, ReferenceState};
 
 fn pem(tag: &str, der: &[u8]) -> String {
     let text = json!(ByteString(der.to_vec())).as_str().unwrap().to_owned();
@@ -23,21 +23,21 @@ fn private_key((_, key): &Certified) -> String {
 }
 
 /// A Secret n/s with these keys.
-fn secret(version: u32, data: &[(&str, &str)]) -> Known {
+fn secret(version: u32, data: &[(&str, &str)]) -> ReferenceState {
     let data: BTreeMap<_, _> =
         data.iter().map(|(key, text)| (*key, ByteString(text.as_bytes().to_vec()))).collect();
     let json = json!({
         "apiVersion": "v1", "kind": "Secret", "data": data,
         "metadata": {"name": "s", "namespace": "n", "resourceVersion": version.to_string()},
     });
-    Known::There(Arc::new(Object::parse(&json.to_string(), None).unwrap()))
+    ReferenceState::There(Arc::new(Object::parse(&json.to_string(), None).unwrap()))
 }
 
 /// A webhook whose Secret n/s is this.
-fn with_secret(spec: Value, at: SocketAddr, known: &watch::Sender<Known>) -> Webhook {
+fn with_secret(spec: Value, at: SocketAddr, known: &watch::Sender<ReferenceState>) -> Webhook {
     let spec: webhook::Webhook = serde_json::from_value(spec).unwrap();
     let target = spec.check("f").unwrap();
-    let name = Reference { kind: Kind::Secret, namespace: "n".to_owned(), name: "s".to_owned() };
+    let name = Reference { kind: ReferenceKind::Secret, namespace: "n".to_owned(), name: "s".to_owned() };
     let pools = pools(at);
     let from_url = target.credentials.as_ref().map(Credentials::basic);
     let objects = [(name, Follower::fed_by(known))].into();
@@ -63,7 +63,7 @@ async fn credentials_that_the_account_may_no_longer_read_are_sent_no_longer() {
     let spec = json!({"url": "http://hook.example/", "timeout": "1m", "basicAuth": secret_ref()});
     let webhook = with_secret(spec, at, &known);
     webhook.trust.state.clone().wait_for(TrustState::is_known).await.unwrap();
-    known.send_replace(Known::TakenAway("cannot".into()));
+    known.send_replace(ReferenceState::TakenAway("cannot".into()));
     assert_eq!(
         problem(&webhook).await,
         "f.basicAuth.secretRef: the Secret n/s may no longer be read: cannot"
@@ -76,7 +76,7 @@ async fn credentials_that_the_account_may_no_longer_read_are_sent_no_longer() {
 async fn credentials_of_a_secret_are_sent_and_renewed() {
     let answer = || http("200 OK", "", "{}");
     let (at, served) = server(vec![vec![answer(), answer(), answer()]]).await;
-    let known = watch::Sender::new(Known::NotYet);
+    let known = watch::Sender::new(ReferenceState::NotYet);
     let spec = json!({"url": "http://u:p@hook.example/", "timeout": "1m", "basicAuth": secret_ref()});
     let webhook = with_secret(spec, at, &known);
     let mut changes = webhook.trust.state.clone();
@@ -127,11 +127,16 @@ async fn what_is_wrong_with_an_object_is_told_without_what_is_in_it() {
     let (certificate, other) = (certificate(&one), private_key(&certified("other", |_| ())));
     let token = json!({"secretRef": {"name": "s", "namespace": "n", "key": "k"}});
     for (field, given, known, says) in [
-        ("authorization", token.clone(), Known::Missing, "f.authorization.secretRef: there is no Secret n/s"),
         (
             "authorization",
             token.clone(),
-            Known::Unreadable("forbidden".into()),
+            ReferenceState::Missing,
+            "f.authorization.secretRef: there is no Secret n/s",
+        ),
+        (
+            "authorization",
+            token.clone(),
+            ReferenceState::Unreadable("forbidden".into()),
             "f.authorization.secretRef: the Secret n/s cannot be read: forbidden",
         ),
         (

@@ -13,7 +13,9 @@ use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::shorten;
 use tokio::sync::watch;
 
-use crate::cluster::named_objects::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
+use crate::cluster::named_objects::{
+    Follower, ObjectWatches, Reference, ReferenceKind, ReferenceState, any_changed,
+};
 use crate::hook::wasm::run::{Files, MountedFiles, MountedFolder};
 
 /// Bytes of all files that one hook sees.
@@ -230,14 +232,16 @@ impl Mount {
     fn files(&mut self) -> Result<Option<Files>, MountError> {
         let (name, path) = (name(&self.spec), self.spec.path.clone());
         let object = match self.object.now() {
-            Known::NotYet => return Ok(None),
-            Known::Missing => return Err(MountError::Missing { name, path }),
-            Known::Unreadable(message) => return Err(MountError::Unreadable { name, path, message }),
-            Known::TakenAway(message) => {
+            ReferenceState::NotYet => return Ok(None),
+            ReferenceState::Missing => return Err(MountError::Missing { name, path }),
+            ReferenceState::Unreadable(message) => {
+                return Err(MountError::Unreadable { name, path, message });
+            }
+            ReferenceState::TakenAway(message) => {
                 self.good = None;
                 return Err(MountError::Unreadable { name, path, message });
             }
-            Known::There(object) => object,
+            ReferenceState::There(object) => object,
         };
         let Some(files) = files(self.spec.kind, object.json()) else {
             // The parser's own message might quote a value.
@@ -268,8 +272,8 @@ impl Mount {
 
 fn name(spec: &MountRef) -> Reference {
     let kind = match spec.kind {
-        MountKind::ConfigMap => Kind::ConfigMap,
-        MountKind::Secret => Kind::Secret,
+        MountKind::ConfigMap => ReferenceKind::ConfigMap,
+        MountKind::Secret => ReferenceKind::Secret,
     };
     Reference { kind, namespace: spec.namespace.clone(), name: spec.name.clone() }
 }

@@ -5,7 +5,7 @@ use super::*;
 /// Objects `a` and `b`, mounted at `/a` and `/b`.
 struct World {
     memory: Arc<MountMemory>,
-    objects: [watch::Sender<Known>; 2],
+    objects: [watch::Sender<ReferenceState>; 2],
     set: MountSet,
 }
 
@@ -20,12 +20,12 @@ fn world() -> World {
 
 fn world_within(max: u64) -> World {
     let memory = Arc::new(MountMemory::new(max));
-    let objects = [(); 2].map(|()| watch::Sender::new(Known::NotYet));
+    let objects = [(); 2].map(|()| watch::Sender::new(ReferenceState::NotYet));
     let set = follow(&memory, &objects);
     World { memory, objects, set }
 }
 
-fn follow(memory: &Arc<MountMemory>, objects: &[watch::Sender<Known>]) -> MountSet {
+fn follow(memory: &Arc<MountMemory>, objects: &[watch::Sender<ReferenceState>]) -> MountSet {
     let mounts = objects.iter().zip(["a", "b"]).map(|(known, name)| Mount {
         spec: MountRef {
             path: format!("/{name}"),
@@ -52,14 +52,14 @@ impl World {
     }
 }
 
-fn there(text: &str) -> Known {
+fn there(text: &str) -> ReferenceState {
     with_file("key", text)
 }
 
-fn with_file(name: &str, text: &str) -> Known {
+fn with_file(name: &str, text: &str) -> ReferenceState {
     let data = serde_json::json!({name: text});
     let json = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"x"}},"data":{data}}}"#);
-    Known::There(Arc::new(Object::parse(&json, None).unwrap()))
+    ReferenceState::There(Arc::new(Object::parse(&json, None).unwrap()))
 }
 
 fn read(mounts: &Mounts) -> Vec<&str> {
@@ -71,7 +71,7 @@ async fn a_hook_sees_all_its_mounts_or_waits() {
     let mut world = world();
     assert!(matches!(world.set.update(), (None, None)), "nothing is known yet");
     world.objects[0].send_replace(there("one"));
-    world.objects[1].send_replace(Known::Missing);
+    world.objects[1].send_replace(ReferenceState::Missing);
     let (mounts, problem) = world.set.update();
     assert!(mounts.is_none());
     assert_eq!(
@@ -108,7 +108,7 @@ async fn a_missing_or_too_large_version_does_not_replace_a_good_one() {
     let mut world = world();
     world.set_all("good");
     let good = world.set.update().0.unwrap();
-    world.objects[0].send_replace(Known::Missing);
+    world.objects[0].send_replace(ReferenceState::Missing);
     world.objects[1].send_replace(there(&"x".repeat(4 << 20)));
     let (mounts, problem) = world.set.update();
     assert_eq!(mounts.unwrap().digest, good.digest);
@@ -221,9 +221,9 @@ async fn a_mount_that_the_account_may_no_longer_read_is_gone() {
     let mut world = world();
     world.set_all("text");
     assert!(world.set.update().0.is_some());
-    world.objects[1].send_replace(Known::Unreadable("broken".into()));
+    world.objects[1].send_replace(ReferenceState::Unreadable("broken".into()));
     assert!(world.set.update().0.is_some(), "the last good one");
-    world.objects[1].send_replace(Known::TakenAway("cannot".into()));
+    world.objects[1].send_replace(ReferenceState::TakenAway("cannot".into()));
     let (mounts, problem) = world.set.update();
     assert!(mounts.is_none() && problem.unwrap().to_string().ends_with("cannot"));
     assert_eq!(world.used(), taken("text"), "and its memory is given back");

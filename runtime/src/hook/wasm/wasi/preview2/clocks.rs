@@ -7,7 +7,7 @@ use wasmtime_wasi::p2::bindings::clocks::{monotonic_clock, wall_clock};
 use wasmtime_wasi::p2::{DynPollable, Pollable, subscribe};
 
 use super::ComponentState;
-use crate::hook::wasm::wasi::determinism::{Kind, RESOLUTION, Until};
+use crate::hook::wasm::wasi::determinism::{ClockKind, RESOLUTION, Until};
 
 const NANOS: u64 = 1_000_000_000;
 
@@ -24,7 +24,7 @@ impl Pollable for Due {
 
 impl ComponentState {
     fn wait(&mut self, until: Until) -> Result<Resource<DynPollable>> {
-        self.call.clock.wait(Kind::Monotonic, until);
+        self.call.clock.wait(ClockKind::Monotonic, until);
         let due = self.table.push(Due)?;
         subscribe(&mut self.table, due)
     }
@@ -32,7 +32,7 @@ impl ComponentState {
 
 impl monotonic_clock::Host for ComponentState {
     fn now(&mut self) -> Result<u64> {
-        Ok(self.call.clock.read(Kind::Monotonic))
+        Ok(self.call.clock.read(ClockKind::Monotonic))
     }
 
     fn resolution(&mut self) -> Result<u64> {
@@ -50,7 +50,7 @@ impl monotonic_clock::Host for ComponentState {
 
 impl wall_clock::Host for ComponentState {
     fn now(&mut self) -> Result<wall_clock::Datetime> {
-        let now = self.call.clock.read(Kind::Realtime);
+        let now = self.call.clock.read(ClockKind::Realtime);
         Ok(datetime(now))
     }
 

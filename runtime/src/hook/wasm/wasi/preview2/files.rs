@@ -19,11 +19,11 @@ use types::{
 use super::ComponentState;
 use super::streams::{MAX_READ, Source};
 use crate::hook::wasm::wasi::memory::{Errno, MAX_PATH};
-use crate::hook::wasm::wasi::mounts::{Found, Kind, MountedFolder, Stat};
+use crate::hook::wasm::wasi::mounts::{FileType, MountedFolder, ResolvedPath, Stat};
 use crate::hook::wasm::wasi::{ENTRY_COST, LOOKUP_COST};
 
 /// An open file or folder.
-struct Open {
+struct OpenFile {
     folder: MountedFolder,
     stat: Stat,
     /// Of a file.
@@ -52,12 +52,12 @@ impl From<Errno> for FsError {
     }
 }
 
-impl Open {
+impl OpenFile {
     fn content(&self) -> FsResult<&Bytes> {
         self.content.as_ref().ok_or_else(|| ErrorCode::IsDirectory.into())
     }
 
-    fn find(&self, path: &str) -> FsResult<Found> {
+    fn find(&self, path: &str) -> FsResult<ResolvedPath> {
         self.check(path)?;
         Ok(self.folder.find(path)?)
     }
@@ -75,11 +75,14 @@ impl Open {
 }
 
 impl ComponentState {
-    fn open(&self, fd: &Resource<Descriptor>) -> FsResult<&Open> {
-        Ok(self.table.get(&Resource::<Open>::new_borrow(fd.rep()))?)
+    fn open(&self, fd: &Resource<Descriptor>) -> FsResult<&OpenFile> {
+        Ok(self.table.get(&Resource::<OpenFile>::new_borrow(fd.rep()))?)
     }
 
-    fn push(&mut self, open: Open) -> Result<Resource<Descriptor>, wasmtime::component::ResourceTableError> {
+    fn push(
+        &mut self,
+        open: OpenFile,
+    ) -> Result<Resource<Descriptor>, wasmtime::component::ResourceTableError> {
         Ok(Resource::new_own(self.table.push(open)?.rep()))
     }
 
@@ -90,7 +93,7 @@ impl ComponentState {
         Err(ErrorCode::ReadOnly.into())
     }
 
-    fn find(&self, fd: &Resource<Descriptor>, path: &str) -> FsResult<Found> {
+    fn find(&self, fd: &Resource<Descriptor>, path: &str) -> FsResult<ResolvedPath> {
         self.lookup(path);
         self.open(fd)?.find(path)
     }
@@ -108,7 +111,7 @@ impl preopens::Host for ComponentState {
             self.cost.add(LOOKUP_COST);
             let path = folder.path.clone();
             let stat = folder.stat();
-            folders.push((self.push(Open { folder, stat, content: None })?, path));
+            folders.push((self.push(OpenFile { folder, stat, content: None })?, path));
         }
         Ok(folders)
     }
@@ -294,7 +297,7 @@ impl types::HostDescriptor for ComponentState {
         if open_flags.contains(OpenFlags::DIRECTORY) && found.content.is_some() {
             return Err(ErrorCode::NotDirectory.into());
         }
-        let opened = Open { folder: open.folder.clone(), stat: found.stat, content: found.content };
+        let opened = OpenFile { folder: open.folder.clone(), stat: found.stat, content: found.content };
         Ok(self.push(opened)?)
     }
 
@@ -348,7 +351,7 @@ impl types::HostDescriptor for ComponentState {
     }
 
     fn drop(&mut self, fd: Resource<Descriptor>) -> wasmtime::Result<()> {
-        self.table.delete(Resource::<Open>::new_own(fd.rep()))?;
+        self.table.delete(Resource::<OpenFile>::new_own(fd.rep()))?;
         Ok(())
     }
 }
@@ -361,9 +364,9 @@ fn rest(content: &Bytes, offset: Filesize) -> Bytes {
 
 fn kind(stat: Stat) -> DescriptorType {
     match stat.kind {
-        Kind::Unknown => DescriptorType::Unknown,
-        Kind::Folder => DescriptorType::Directory,
-        Kind::File => DescriptorType::RegularFile,
+        FileType::Unknown => DescriptorType::Unknown,
+        FileType::Folder => DescriptorType::Directory,
+        FileType::File => DescriptorType::RegularFile,
     }
 }
 
