@@ -9,7 +9,7 @@ use metahook_core::api::units::print_bytes;
 use metahook_core::pacing::memory::{Asked, InLine, MIN_RESERVATION, MemoryAccounts, MemoryFigures, Ticket};
 use tokio::sync::oneshot;
 
-pub(crate) use cgroup::default_budget;
+pub(crate) use cgroup::{default_budget, default_cache_budget};
 
 use crate::sync::lock;
 
