@@ -30,8 +30,9 @@ use crate::hook::wasm::run::{EngineError, RuntimeSettings};
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
 use crate::hook::web::{Pools, RedirectPolicy};
-use crate::memory::{MemoryBudget, default_budget};
+use crate::memory::{MemoryBudget, default_budget, default_cache_budget};
 use crate::store::Stores;
+use crate::store::budget::CacheBudget;
 use crate::telemetry::http::{self, Health, ListenError};
 use crate::telemetry::metrics::Metrics;
 
@@ -59,6 +60,8 @@ pub struct Settings {
     pub mount_memory: u64,
     /// Bytes that reconciles may take; what the cgroup's limit leaves when absent.
     pub memory_budget: Option<u64>,
+    /// Bytes that caches may take; half of the cgroup's limit when absent.
+    pub cache_budget: Option<u64>,
     pub modules: ModuleSettings,
     /// How many requests to the API server there may be; `None` is any number.
     pub rate: Option<Rate>,
@@ -144,7 +147,8 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
         tokio::spawn(Arc::clone(&modules).prepare_runners());
     }
     let mut election = ElectionTask::start(&api);
-    let metrics = server_metrics(&api, &modules, &memory, &others);
+    let caches = cache_budget(&settings);
+    let metrics = server_metrics(&api, &modules, (&memory, &caches), &others);
     if let Some(listener) = scrapes {
         tokio::spawn(http::serve_metrics(listener, metrics.clone(), background.clone()));
     }
@@ -152,7 +156,7 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
     let discovery = Arc::new(Discovery::new(api.clone()));
     let interval = settings.options.discovery_interval;
     let freshness = tokio::spawn(Arc::clone(&discovery).keep_fresh(interval, background.clone()));
-    let (stores, heavy_work) = (Arc::new(Stores::new(api.clone())), HeavyWorkLimiter::default());
+    let (stores, heavy_work) = (Arc::new(Stores::within(api.clone(), caches)), HeavyWorkLimiter::default());
     let context = Context {
         controllers: Arc::new(Controllers::open(&stores)),
         decorators: Arc::default(),
@@ -257,17 +261,24 @@ async fn connect(settings: &Settings) -> Result<ApiClient, ServeError> {
 fn server_metrics(
     api: &ApiClient,
     modules: &Arc<ModuleRegistry>,
-    memory: &MemoryBudget,
+    (memory, caches): (&MemoryBudget, &CacheBudget),
     others: &OtherServers,
 ) -> Metrics {
     let (compilations, gate, others) = (Arc::clone(modules), api.gate().clone(), others.clone());
     let metrics = Metrics::new(move || compilations.compilations())
-        .with_server(&api.requests, &api.watches, memory)
+        .with_server(&api.requests, &api.watches, (memory, caches))
         .with_others(move || others.is_any());
     match gate.candidate().map(|candidate| Arc::clone(&candidate.lease.name)) {
         Some(lease) => metrics.with_election(&lease, move || gate.is_open()),
         None => metrics,
     }
+}
+
+/// The budget of all caches.
+fn cache_budget(settings: &Settings) -> CacheBudget {
+    let bytes = settings.cache_budget.or_else(default_cache_budget);
+    tracing::info!(bytes, "cache budget");
+    CacheBudget::new(bytes)
 }
 
 /// The budget of all reconciles. Compilations are processes of their own, in the same cgroup.

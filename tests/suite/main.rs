@@ -7,6 +7,7 @@ mod all_rights;
 mod apply;
 mod asked_cluster;
 mod attacks;
+mod caches;
 mod cases;
 mod chart;
 mod compat;
@@ -480,6 +481,9 @@ fn of_accounts() -> Vec<Test> {
 
 fn of_conditions() -> Vec<Test> {
     tests![
+        caches::{
+            controllers_of_a_kind_that_is_too_large_stop_alone_and_heal,
+        },
         conditions::{
             each_condition_of_what_a_controller_needs_comes_back_by_itself,
             a_shadow_that_failed_agrees_once_it_is_right,

@@ -87,7 +87,7 @@ capabilities:
 requests:
   cpu: 50m
   memory: 64Mi
-# The server's memory budget follows it: see --memory-budget.
+# The server's budgets follow it: see --memory-budget and --cache-budget.
 limits:
   memory: 2Gi
 {{- end }}

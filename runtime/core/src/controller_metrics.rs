@@ -63,6 +63,10 @@ table! {
     MemoryReserved = ("memory_reserved_bytes", MetricKind::Gauge, "");
     /// Most memory that reconciles had reserved at once.
     MemoryReservedMax = ("memory_reserved_max_bytes", MetricKind::Gauge, "");
+    /// Memory that the caches of all watched objects may take; 0 is any.
+    CacheBudget = ("cache_budget_bytes", MetricKind::Gauge, "");
+    /// Memory that the cached objects of a kind take, as it is estimated.
+    CacheBytes = ("cache_bytes", MetricKind::Gauge, "kind");
     /// Reservations of memory that had to wait.
     MemoryWaits = ("memory_waits", MetricKind::Counter, "");
     /// Reconciles that failed because they need more memory than one may have.

@@ -133,6 +133,9 @@ pub struct Serve {
     /// Memory that reconciles may take at once; when absent three quarters of what the cgroup's memory limit leaves beside mounts and a compilation, or 512Mi without a limit. One reconcile may have three quarters of it.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory_budget: Option<u64>,
+    /// Memory that the caches of all watched objects may take; when absent half of the cgroup's memory limit, or any without a limit. Beyond it the controllers of the largest kind stop, with the reason `CacheTooLarge`.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub cache_budget: Option<u64>,
     /// Children that an answer may have.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub max_children: usize,
@@ -245,6 +248,7 @@ impl Serve {
             hook_policy: self.hook_policy.policy(self.hook_limits.bounds()?),
             mount_memory: self.hook_policy.mount_memory_max,
             memory_budget: self.memory_budget,
+            cache_budget: self.cache_budget,
             modules: self.modules.settings(cores),
             rate: self.metacontroller_flags.rate()?,
             events: self.metacontroller_flags.events(),
@@ -317,6 +321,8 @@ mod tests {
             ("--module-functions-max", "0"),
             ("--module-compile-timeout", "soon"),
             ("--mount-memory-max", "0"),
+            ("--cache-budget", "0"),
+            ("--cache-budget", "half"),
             ("--max-webhook-answer", "0"),
             ("--max-webhook-answer", "much"),
         ] {

@@ -112,7 +112,8 @@ impl Context {
         let mut context = self.clone();
         if let Some(account) = account {
             context.cluster.api = self.cluster.api.acting_as(account);
-            context.cluster.stores = Arc::new(Stores::of_account(context.cluster.api.clone()));
+            let stores = self.cluster.stores.of_account(context.cluster.api.clone(), account);
+            context.cluster.stores = Arc::new(stores);
         }
         context
     }
@@ -127,8 +128,8 @@ pub(crate) struct Controllers {
 impl Controllers {
     pub(crate) fn open(stores: &Stores) -> Self {
         Self {
-            composite: stores.open(&resource(ControllerKind::Composite, "compositecontrollers")),
-            decorator: stores.open(&resource(ControllerKind::Decorator, "decoratorcontrollers")),
+            composite: stores.open_to_stay(&resource(ControllerKind::Composite, "compositecontrollers")),
+            decorator: stores.open_to_stay(&resource(ControllerKind::Decorator, "decoratorcontrollers")),
         }
     }
 

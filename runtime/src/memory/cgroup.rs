@@ -1,4 +1,4 @@
-//! Default of the memory budget: what the cgroup's memory limit leaves.
+//! Defaults of the budgets of memory and of caches, from the cgroup's memory limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,17 @@ const VERSIONS: [(&str, &str, &str); 2] =
 /// The budget that the limit of this process' cgroup leaves, where other parts of the server may take `others`.
 pub(crate) fn default_budget(others: u64) -> u64 {
     budget(limit(|path| fs::read_to_string(path).ok()), others)
+}
+
+/// The bytes that all caches may take, of the limit of this process' cgroup; `None` without a limit.
+pub(crate) fn default_cache_budget() -> Option<u64> {
+    limit(|path| fs::read_to_string(path).ok()).map(cache_budget)
+}
+
+/// Half of the limit: caches hold what they have all the time, while reconciles seldom take all of their budget, and compilations
+/// seldom run. The other half is for these, and for what an estimate misses.
+fn cache_budget(limit: u64) -> u64 {
+    limit / 2
 }
 
 /// Three quarters of what is left of a limit, and at least a quarter of the limit. The rest is for caches of objects.
@@ -113,5 +124,6 @@ mod tests {
         assert!(manifest.contains("limits:\n            memory: 2Gi\n"), "{path}");
         let limit = limit_of(&[("/sys/fs/cgroup/memory.max", "2147483648\n")]);
         assert_eq!(budget(limit, (64 << 20) + (1 << 30)), 720 * MIB);
+        assert_eq!(limit.map(cache_budget), Some(1024 * MIB));
     }
 }

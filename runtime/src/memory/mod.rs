@@ -11,7 +11,7 @@ use metahook_core::pacing::memory::{
 };
 use tokio::sync::oneshot;
 
-pub(crate) use cgroup::default_budget;
+pub(crate) use cgroup::{default_budget, default_cache_budget};
 
 use crate::sync::lock;
 

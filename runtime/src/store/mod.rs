@@ -5,19 +5,24 @@
 //!
 //! Most large objects of a cluster are nobody's children, and no hook is ever shown them. A store that is opened for children alone
 //! holds them by their metadata. As soon as somebody needs whole objects of the kind, it lists them anew.
+//!
+//! All stores share a budget of bytes. A store that has to give way before its first list was complete drops what it holds, and
+//! lists again later. One that was read by reconciles stays as it was, without a watch, until its last holder leaves: an emptied
+//! one would look as if all objects were gone. Its holders are told, and whoever opens the place again gets a new store.
 
+pub(crate) mod budget;
 pub(crate) mod change_queue;
+mod feed;
 pub(crate) mod listeners;
 mod own_writes;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use futures_util::{FutureExt, StreamExt};
+use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::server_objects::ServerObjects;
 use metahook_core::cache::{Cache, CacheEvent};
 use metahook_core::object::Object;
@@ -30,12 +35,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::objects::RequestError;
-use crate::cluster::restores::{Growing, Restores};
-use crate::cluster::rights::WatchFailure;
-use crate::cluster::watch::watch as watch_resource;
+use crate::cluster::restores::Restores;
 use crate::sync::lock;
-use crate::telemetry::error_chain;
+use budget::{Account, CacheBudget, HeldPlace};
 use change_queue::ChangeQueue;
+use feed::Fed;
 use listeners::{ChangedKeys, Listener, ObjectChanges};
 use own_writes::OwnWrites;
 pub(crate) use own_writes::{Change, WriteGuard, Writer};
@@ -43,8 +47,9 @@ pub(crate) use own_writes::{Change, WriteGuard, Writer};
 /// All stores in use.
 pub(crate) struct Stores {
     api: ApiClient,
-    /// They are read with the rights of a controller's account.
-    of_account: bool,
+    /// The account of a controller, with whose rights they are read.
+    account: Option<Arc<str>>,
+    budget: CacheBudget,
     open: Mutex<BTreeMap<Place, Weak<Store>>>,
 }
 
@@ -54,6 +59,7 @@ type Place = (Gvr, Option<Arc<str>>);
 /// The objects of one resource. Its watch ends with its last holder.
 pub(crate) struct Store {
     pub(crate) resource: Arc<Resource>,
+    namespace: Option<Arc<str>>,
     state: Mutex<State>,
     restores: Restores,
     api: ApiClient,
@@ -63,6 +69,8 @@ pub(crate) struct Store {
     relist: Arc<Notify>,
     opened: Mutex<Instant>,
     of_account: bool,
+    /// It gave way after its first list: it has no watch any more.
+    ended: watch::Sender<bool>,
     /// Feeds it; set once.
     task: OnceLock<AbortOnDropHandle<()>>,
 }
@@ -74,9 +82,11 @@ struct Synced {
     whole: bool,
 }
 
-#[derive(Default)]
 struct State {
     cache: Cache,
+    account: Account,
+    /// Everything there is was listed once, so that reconciles may have read it.
+    was_listed: bool,
     /// Never in the cache, which is all that hooks are shown.
     hidden: ServerObjects,
     own_writes: OwnWrites,
@@ -101,17 +111,23 @@ const SLOW_LIST: Duration = Duration::from_secs(10);
 /// A watch that breaks so often in a row is in trouble; others are taken up again before a user could read of it.
 const MAX_BREAKS: u32 = 3;
 
-/// A panic in a store's task is followed by a pause, so that a bug heats nothing.
-const PANIC_DELAY: Duration = Duration::from_secs(1);
-
 impl Stores {
+    /// Without a bound.
+    #[cfg(test)]
     pub(crate) fn new(api: ApiClient) -> Self {
-        Self { api, of_account: false, open: Mutex::default() }
+        Self::within(api, CacheBudget::new(None))
     }
 
-    /// The same, where `api` acts as an account: objects that it may no longer list are shown no longer.
-    pub(crate) fn of_account(api: ApiClient) -> Self {
-        Self { of_account: true, ..Self::new(api) }
+    /// Stores that together with others hold as many bytes as the budget has.
+    pub(crate) fn within(api: ApiClient, budget: CacheBudget) -> Self {
+        Self { api, account: None, budget, open: Mutex::default() }
+    }
+
+    /// The same, where `api` acts as an account: objects that it may no longer list are shown no longer. They share the budget of
+    /// these stores.
+    pub(crate) fn of_account(&self, api: ApiClient, account: &ServiceAccountRef) -> Self {
+        let account = format!("{}/{}", account.namespace, account.name);
+        Self { account: Some(account.into()), ..Self::within(api, self.budget.clone()) }
     }
 
     /// The store of a resource; the first call starts its watch.
@@ -121,41 +137,56 @@ impl Stores {
 
     /// The same for one namespace alone, where the right to see the others may be missing.
     pub(crate) fn open_within(&self, resource: &Arc<Resource>, namespace: Option<&Arc<str>>) -> Arc<Store> {
-        let store = self.open_with(resource, namespace, Cache::default());
+        let store = self.open_with((resource, namespace), Cache::default(), false);
         store.keep_whole();
         store
+    }
+
+    /// The store of a resource without which the server does nothing: it never gives way.
+    pub(crate) fn open_to_stay(&self, resource: &Arc<Resource>) -> Arc<Store> {
+        self.open_with((resource, None), Cache::default(), true)
     }
 
     /// The same for a holder that looks for children alone: large objects that are no controller's may be held by their
     /// metadata.
     pub(crate) fn open_for_children(&self, resource: &Arc<Resource>) -> Arc<Store> {
-        self.open_with(resource, None, Cache::cutting(MAX_UNSEEN_BYTES))
+        self.open_with((resource, None), Cache::cutting(MAX_UNSEEN_BYTES), false)
     }
 
-    /// `cache`: what a new store begins with.
-    fn open_with(&self, resource: &Arc<Resource>, namespace: Option<&Arc<str>>, cache: Cache) -> Arc<Store> {
+    /// `cache`: what a new store begins with. `must_stay`: a new store never gives way.
+    fn open_with(
+        &self,
+        (resource, namespace): (&Arc<Resource>, Option<&Arc<str>>),
+        cache: Cache,
+        must_stay: bool,
+    ) -> Arc<Store> {
         let place = (resource.gvr(), namespace.cloned());
         let mut open = lock(&self.open);
         open.retain(|_, store| store.strong_count() > 0);
         let existing = open.get(&place).and_then(Weak::upgrade);
         // A kind that was taken away and came back with another scope is another resource.
-        if let Some(store) = existing.filter(|store| store.resource == *resource) {
+        if let Some(store) = existing.filter(|store| store.resource == *resource && !store.has_ended()) {
             return store;
         }
+        let (account, namespace) = (self.account.clone(), namespace.cloned());
+        let held = HeldPlace { resource: Arc::clone(resource), namespace: namespace.clone(), account };
+        let account = self.budget.open(held, must_stay);
+        let gives_way = account.gives_way();
         let store = Arc::new(Store {
             resource: Arc::clone(resource),
-            state: Mutex::new(State { cache, hidden: self.api.server_objects(resource), ..State::default() }),
+            namespace: namespace.clone(),
+            state: Mutex::new(State::new(cache, self.api.server_objects(resource), account)),
             restores: self.api.restores.clone(),
             api: self.api.clone(),
             synced: watch::Sender::new(None),
             relist: Arc::default(),
             opened: Mutex::new(Instant::now()),
-            of_account: self.of_account,
+            of_account: self.account.is_some(),
+            ended: watch::Sender::new(false),
             task: OnceLock::new(),
         });
-        let of = (Arc::clone(resource), namespace.cloned());
-        let task =
-            tokio::spawn(follow(Arc::downgrade(&store), of, self.api.clone(), Arc::clone(&store.relist)));
+        let fed = Fed { resource: Arc::clone(resource), namespace, api: self.api.clone() };
+        let task = tokio::spawn(fed.follow(Arc::downgrade(&store), Arc::clone(&store.relist), gives_way));
         store.task.get_or_init(|| AbortOnDropHandle::new(task));
         open.insert(place, Arc::downgrade(&store));
         store
@@ -206,13 +237,42 @@ impl Store {
         *self.synced.borrow() >= Some(Synced { restores: self.restores.count(), whole })
     }
 
+    /// Waits until it is so, or until the store has given way.
     pub(crate) async fn synced(&self) {
         let whole = self.keeps_whole();
         let mut synced = self.synced.subscribe();
         let is_enough =
             |synced: &Option<Synced>| *synced >= Some(Synced { restores: self.restores.count(), whole });
+        let mut ended = self.ended();
         // An error means that the sender is gone, and it lives as long as we do.
-        drop(synced.wait_for(is_enough).await);
+        tokio::select! {
+            is_synced = synced.wait_for(is_enough) => drop(is_synced),
+            has_ended = ended.wait_for(|ended| *ended) => drop(has_ended),
+        }
+    }
+
+    /// Becomes true when the store gives way after its first list; it is closed with the store.
+    pub(crate) fn ended(&self) -> watch::Receiver<bool> {
+        self.ended.subscribe()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        *self.ended.borrow()
+    }
+
+    /// Waits until the store gives way after its first list. Its holders leave it then: it is no longer fed.
+    pub(crate) async fn gave_way(&self) {
+        drop(self.ended().wait_for(|ended| *ended).await);
+    }
+
+    /// Why the store gave way, or why it cannot be filled: its objects are too large together.
+    pub(crate) fn too_large(&self) -> Option<String> {
+        let too_large = lock(&self.state).account.too_large()?;
+        let kind = &self.resource.gvk;
+        Some(match &self.namespace {
+            Some(namespace) => format!("{kind} in the namespace {namespace}: {too_large}"),
+            None => format!("{kind}: {too_large}"),
+        })
     }
 
     fn keeps_whole(&self) -> bool {
@@ -247,6 +307,9 @@ impl Store {
 
     /// Why the resource cannot be listed, or cannot be watched any more.
     pub(crate) fn trouble(&self) -> Option<String> {
+        if let Some(too_large) = self.too_large() {
+            return Some(too_large);
+        }
         let (kind, is_synced) = (&self.resource.gvk, self.is_synced());
         match (&lock(&self.state).trouble, is_synced) {
             (Some(trouble), false) => Some(format!("{kind} cannot be listed: {}", trouble.why)),
@@ -304,6 +367,11 @@ fn listener<T: Listener + 'static>(one: &Arc<T>) -> Weak<dyn Listener> {
 }
 
 impl State {
+    fn new(cache: Cache, hidden: ServerObjects, account: Account) -> Self {
+        let (own_writes, listeners) = (OwnWrites::default(), Vec::new());
+        Self { cache, account, was_listed: false, hidden, own_writes, listeners, trouble: None }
+    }
+
     fn broke(&mut self, why: String, resource: &Resource) {
         let times = self.trouble.as_ref().map_or(0, |before| before.times).saturating_add(1);
         // A user reads of it once, and not of what passes by itself.
@@ -317,7 +385,9 @@ impl State {
         if event.key().is_some_and(|key| self.hidden.has(key)) {
             return;
         }
-        for object in self.cache.apply(event) {
+        let changes = self.cache.apply(event);
+        self.account.holds(self.cache.bytes());
+        for object in changes {
             let change = match by {
                 Some(by) => Some(Change { object, by: Some(by.clone()) }),
                 None => self.own_writes.sort(object),
@@ -331,112 +401,5 @@ impl State {
     fn tell(&mut self, change: &Change) {
         self.listeners
             .retain(|listener| listener.upgrade().map(|listener| listener.observe(change)).is_some());
-    }
-}
-
-/// Feeds a store from its watch as long as it has a holder, also after a panic.
-async fn follow(
-    store: Weak<Store>,
-    (resource, namespace): (Arc<Resource>, Option<Arc<str>>),
-    api: ApiClient,
-    relist: Arc<Notify>,
-) {
-    loop {
-        let restores = api.restores.count();
-        let feed = AssertUnwindSafe(feed(&store, &resource, namespace.as_deref(), (&api, restores)));
-        let ended = tokio::select! {
-            ended = feed.catch_unwind() => ended,
-            () = api.restores.after(restores) => {
-                let Some(store) = store.upgrade() else { return };
-                store.begin_anew();
-                continue;
-            }
-            () = relist.notified() => continue,
-        };
-        if ended.is_ok() {
-            return;
-        }
-        tracing::error!(resource = %resource.gvk, "a store panicked: this is a bug in metahook; everything is listed again");
-        tokio::time::sleep(PANIC_DELAY).await;
-    }
-}
-
-/// `restores`: of the cluster, before.
-async fn feed(
-    store: &Weak<Store>,
-    resource: &Arc<Resource>,
-    namespace: Option<&str>,
-    (api, restores): (&ApiClient, u64),
-) {
-    let (mut versions, mut whole) = (Growing::default(), false);
-    let mut events = std::pin::pin!(watch_resource(api, resource, namespace, None));
-    while let Some(event) = events.next().await {
-        let event = match event {
-            Ok(event) => event,
-            Err(error) => {
-                let Some(store) = store.upgrade() else { return };
-                tracing::debug!(resource = %resource.gvk, "a watch broke; it is taken up again");
-                let WatchFailure { why, is_ungranted } = WatchFailure::of(&error);
-                lock(&store.state).broke(why, resource);
-                if store.of_account && is_ungranted && store.is_synced() {
-                    // Its objects stay in the cache: without them it would look as if they were gone. They are listed anew, since
-                    // a watch that is taken up again does not say so.
-                    store.synced.send_replace(None);
-                    events.set(watch_resource(api, resource, namespace, None));
-                }
-                continue;
-            }
-        };
-        let goes_back = match &event {
-            CacheEvent::ListBegins => {
-                versions = Growing::default();
-                false
-            }
-            CacheEvent::Applied(object) | CacheEvent::Deleted(object) => {
-                versions.goes_back(object.version.number())
-            }
-            _ => false,
-        };
-        if goes_back {
-            api.restores.note(&resource.gvk.kind);
-        }
-        let complete = matches!(event, CacheEvent::ListEnds);
-        let works = complete || matches!(event, CacheEvent::Applied(_) | CacheEvent::Deleted(_));
-        let unconfirmed = {
-            let Some(store) = store.upgrade() else { return };
-            let mut state = lock(&store.state);
-            if matches!(event, CacheEvent::ListBegins) {
-                whole = state.cache.keeps_whole();
-            }
-            state.apply(event, None);
-            if works {
-                state.trouble = None;
-            }
-            if complete { state.cache.unconfirmed() } else { Vec::new() }
-        };
-        confirm(store, resource, api, unconfirmed).await;
-        if complete && let Some(store) = store.upgrade() {
-            store.synced.send_replace(Some(Synced { restores, whole }));
-        }
-    }
-}
-
-/// Reads the objects that only our own writes named and that are missing in a complete list.
-async fn confirm(
-    store: &Weak<Store>,
-    resource: &Arc<Resource>,
-    api: &ApiClient,
-    unconfirmed: Vec<CachedObject>,
-) {
-    for object in unconfirmed {
-        let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
-        let found = api.read(&id).await;
-        let Some(store) = store.upgrade() else { return };
-        let mut state = lock(&store.state);
-        match found {
-            Ok(Some(now)) if now.uid == object.uid => state.apply(CacheEvent::Applied(now), None),
-            Ok(_) => state.apply(CacheEvent::Missing(object.key.clone(), object.uid.clone()), None),
-            Err(error) => tracing::debug!(error = error_chain(&error), "a doubtful object could not be read"),
-        }
     }
 }

@@ -145,29 +145,17 @@ fn gone(change: &ObjectChange) -> Option<&Uid> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Mutex, OnceLock};
-
     use metahook_core::cache::waiting_changes::WaitingChange;
     use metahook_core::object::Object;
-    use tokio::sync::watch;
 
     use super::*;
+    use crate::store::Stores;
     use crate::store::listeners::ObjectChanges;
     use crate::store::tests::config_maps;
 
     fn store() -> (Arc<Store>, Arc<ObjectChanges>) {
-        let store = Store {
-            resource: config_maps(),
-            state: Mutex::default(),
-            api: crate::cluster::fake::answering(|_| None),
-            synced: watch::Sender::new(None),
-            relist: Arc::default(),
-            restores: crate::cluster::restores::Restores::default(),
-            opened: Mutex::new(tokio::time::Instant::now()),
-            of_account: false,
-            task: OnceLock::new(),
-        };
-        let store = Arc::new(store);
+        // Its watch never answers.
+        let store = Stores::new(crate::cluster::fake::answering(|_| None)).open(&config_maps());
         let changes = store.changes();
         (store, changes)
     }

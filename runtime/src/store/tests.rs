@@ -31,12 +31,12 @@ fn list() -> Option<Response<String>> {
     answer(200, r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}"#)
 }
 
-fn is_watch(request: &Request<Body>) -> bool {
+pub(super) fn is_watch(request: &Request<Body>) -> bool {
     request.uri().query().unwrap_or_default().contains("watch=")
 }
 
 /// Until it is so; the clock is none of ours.
-async fn until(so: impl Fn() -> bool) {
+pub(super) async fn until(so: impl Fn() -> bool) {
     let wait = async {
         while !so() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -303,7 +303,9 @@ async fn a_store_of_an_account_is_not_listed_while_the_right_is_taken_away() {
     });
     for of_account in [true, false] {
         granted.store(true, Ordering::Relaxed);
-        let stores = if of_account { Stores::of_account(api.clone()) } else { Stores::new(api.clone()) };
+        let account = ServiceAccountRef { namespace: "n".to_owned(), name: "a".to_owned() };
+        let stores = Stores::new(api.clone());
+        let stores = if of_account { stores.of_account(api.clone(), &account) } else { stores };
         ends.store(true, Ordering::Relaxed);
         let store = stores.open(&config_maps());
         store.synced().await;

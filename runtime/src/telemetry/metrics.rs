@@ -19,6 +19,7 @@ use prometheus_client::registry::Registry;
 
 use crate::memory::MemoryBudget;
 use crate::queue::QueueFigures;
+use crate::store::budget::{CacheBudget, CacheFigures};
 use crate::sync::{OpenWatches, lock};
 use crate::telemetry::standard::{self, HostMeter, QueueMeter, RequestCounts};
 use crate::telemetry::webhooks;
@@ -40,6 +41,7 @@ pub(crate) struct Metrics {
     compilations: Arc<dyn Fn() -> u64 + Send + Sync>,
     watches: OpenWatches,
     memory: Arc<dyn Fn() -> MemoryFigures + Send + Sync>,
+    caches: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
     election: Option<Leads>,
     others: Arc<dyn Fn() -> bool + Send + Sync>,
 }
@@ -87,21 +89,28 @@ impl Metrics {
             compilations: Arc::new(compilations),
             watches: OpenWatches::default(),
             memory: Arc::new(MemoryFigures::default),
+            caches: Arc::new(CacheFigures::default),
             election: None,
             others: Arc::new(|| false),
         }
     }
 
-    /// The same, with the requests and watches of a client of the API server and the memory budget.
+    /// The same, with the requests and watches of a client of the API server and the budgets of memory and of caches.
     pub(crate) fn with_server(
         self,
         requests: &RequestCounts,
         watches: &OpenWatches,
-        memory: &MemoryBudget,
+        (memory, caches): (&MemoryBudget, &CacheBudget),
     ) -> Self {
-        let memory = memory.clone();
+        let (memory, caches) = (memory.clone(), caches.clone());
         let (requests, watches) = (requests.clone(), watches.clone());
-        Self { requests, watches, memory: Arc::new(move || memory.figures()), ..self }
+        Self {
+            requests,
+            watches,
+            memory: Arc::new(move || memory.figures()),
+            caches: Arc::new(move || caches.figures()),
+            ..self
+        }
     }
 
     /// The same, of a server that takes part in a leader election.
@@ -236,7 +245,7 @@ impl Metrics {
 
     /// What no controller alone has.
     fn encode_server(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let memory = (self.memory)();
+        let (memory, caches) = ((self.memory)(), (self.caches)());
         for (metric, value) in [
             (Metric::ModuleCompilations, (self.compilations)()),
             (Metric::MemoryWaits, memory.waits),
@@ -250,9 +259,17 @@ impl Metrics {
             (Metric::MemoryBudget, memory.budget),
             (Metric::MemoryReserved, memory.reserved),
             (Metric::MemoryReservedMax, memory.most_reserved),
+            (Metric::CacheBudget, caches.budget.unwrap_or_default()),
         ] {
             let value = i64::try_from(value).unwrap_or(i64::MAX);
             ConstGauge::new(value).encode(describe(encoder, &metric.name(), metric)?)?;
+        }
+        let name = Metric::CacheBytes.name();
+        let mut family = describe(encoder, &name, Metric::CacheBytes)?;
+        for (kind, bytes) in &caches.held {
+            let value = i64::try_from(*bytes).unwrap_or(i64::MAX);
+            let labels = [(Metric::CacheBytes.label(), kind.as_str())];
+            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
     }

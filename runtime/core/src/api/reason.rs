@@ -227,6 +227,10 @@ table! {
     WaitsForConsent = ("DeletionsHeld", ConditionType::Ready, false);
     /// A kind cannot be listed, so the controller does not start.
     NotListed = ("NotListed", ConditionType::Ready, false);
+    /// The caches exceed `--cache-budget`, and the objects of this kind are the most: see [Memory of caches](../limits.md#memory-of-caches).
+    /// Where it is a kind of parents or children, the controller does not run. Where it is one of related objects, the parents whose
+    /// hook asks for them fail. The message names kind, namespace and bytes.
+    CacheTooLarge = ("CacheTooLarge", ConditionType::Ready, false);
     /// The API server does not serve a kind of the spec.
     NotServed = ("KindNotServed", ConditionType::Ready, false);
     /// A module or mount is missing or wrong, and there is no earlier good one.
@@ -354,6 +358,7 @@ mod tests {
             LastGoodInUse => Some("which_module_runs_is_told_on_the_controller"),
             WatchBroken => Some("ready_says_the_worst"),
             WaitsForConsent | ThresholdExceeded => Some("held_deletions_go_on_where_a_user_agrees"),
+            CacheTooLarge => Some("controllers_of_a_kind_that_is_too_large_stop_alone_and_heal"),
             NotServed | KindNotServed => Some("a_parent_kind_that_is_defined_later_is_served_then"),
             ModuleNotLoaded | ConfigMapNotFound => Some("a_missing_config_map_is_reported_and_heals"),
             NotSelected => Some("a_controller_that_leaves_the_servers_selection_says_so"),

@@ -9,6 +9,7 @@
 //!   reconcile reads them.
 //! - Where the cluster was restored from a snapshot, versions begin anew at lower ones: the next list alone counts.
 
+pub mod budget;
 pub mod label_index;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,8 @@ pub struct Cache {
     listed: Option<BTreeSet<Key>>,
     /// The latest version in an event: an object that is older and not here has been deleted.
     latest: Option<u128>,
+    /// What all objects take in memory, about.
+    bytes: usize,
 }
 
 /// The children of one owner.
@@ -137,6 +140,23 @@ impl Cache {
     /// From now on all objects are held whole. Those that were cut become whole with the next list.
     pub fn keep_whole(&mut self) {
         self.max_unseen = None;
+    }
+
+    /// What all objects take in memory, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A cache without objects that holds them as this one does, and that goes on counting changes.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self {
+            max_unseen: self.max_unseen,
+            labelled: self.labelled.as_ref().map(|_| LabelIndex::default()),
+            changes: self.changes + 1,
+            orphans_at: self.changes + 1,
+            ..Self::default()
+        }
     }
 
     /// Takes one event in and returns what it changed.
@@ -320,6 +340,7 @@ impl Cache {
         }
         let object = if known.object.deleting && !object.deleting { object.deleting() } else { object };
         let before = std::mem::replace(&mut known.object, object.clone());
+        self.bytes = (self.bytes + object.held()).saturating_sub(before.held());
         if let Some(Owned { children, .. }) = object.controller.as_ref().and_then(|o| self.owned.get_mut(o))
             && let Ok(place) = children.binary_search_by(|other| other.key.cmp(&object.key))
         {
@@ -404,6 +425,7 @@ impl Cache {
         if let Some(before) = &before {
             self.unlink(before);
         }
+        self.bytes += object.held();
         let key = &object.key;
         self.by_uid.insert(object.uid.clone(), key.clone());
         self.link(&object);
@@ -449,6 +471,7 @@ impl Cache {
     }
 
     fn unlink(&mut self, object: &CachedObject) {
+        self.bytes = self.bytes.saturating_sub(object.held());
         self.by_uid.remove(&object.uid);
         self.changes += 1;
         if let Some(owner) = &object.controller {

@@ -201,6 +201,34 @@ fn what_a_controller_wrote_or_read_stays_whole_until_it_goes() {
 }
 
 #[test]
+fn the_bytes_of_objects_are_counted_as_long_as_they_are_held() {
+    let text = "x".repeat(10_000);
+    let object = |text: &str, version| (*map(text, version).object()).clone();
+    let mut index = Cache::cutting(5_000);
+    let counted = |index: &Cache| index.all().map(CachedObject::held).sum::<usize>();
+    index.apply(CacheEvent::Applied(object(&text, 1)));
+    assert!(index.bytes() < 2_000, "it is held by its metadata: {}", index.bytes());
+    index.apply(CacheEvent::Read(map(&text, 1).object()));
+    assert!(index.bytes() > 11_000 && index.bytes() == counted(&index), "it is whole");
+    index.apply(CacheEvent::Deleting(Key::new("n", "x"), Uid::new("u")));
+    index.apply(CacheEvent::Applied(object("", 2)));
+    assert_eq!(index.bytes(), counted(&index));
+    assert!(index.bytes() < 2_000, "a smaller version took its place");
+    index.apply(CacheEvent::Deleted(object("", 3)));
+    assert_eq!(index.bytes(), 0);
+    index.apply(CacheEvent::ListBegins);
+    index.apply(CacheEvent::Listed(object(&text, 4)));
+    index.apply(CacheEvent::ListEnds);
+    assert_eq!((index.bytes(), index.len()), (counted(&index), 1));
+    let emptied = index.emptied();
+    assert_eq!((emptied.bytes(), emptied.len(), emptied.keeps_whole()), (0, 0, false));
+    assert!(emptied.changes() > index.changes());
+    index.apply(CacheEvent::ListBegins);
+    index.apply(CacheEvent::ListEnds);
+    assert_eq!(index.bytes(), 0, "the list does not name it");
+}
+
+#[test]
 fn a_read_of_the_same_version_is_no_change_and_a_deletion_that_was_asked_for_stays() {
     let mut index = Cache::cutting(0);
     let object = || map("", 1).controlled_by("p");

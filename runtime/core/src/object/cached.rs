@@ -13,6 +13,9 @@ use crate::object::{Object, ObjectMeta};
 /// Bytes of the largest object that is always held whole.
 pub const MAX_UNSEEN_BYTES: usize = 16 << 10;
 
+/// Bytes of the metadata of an object and of its places in the indexes of a cache, about, without the text of labels.
+const METADATA_BYTES: usize = 1 << 10;
+
 /// An object of a cache. Everyone may read its metadata; the rest only where it is whole.
 #[derive(Debug, Clone)]
 pub enum CachedObject {
@@ -69,6 +72,13 @@ impl CachedObject {
             Self::Whole(object) => object.json().len(),
             Self::Cut(cut) => cut.bytes,
         }
+    }
+
+    /// Bytes that the object takes in a cache, about.
+    pub(crate) fn held(&self) -> usize {
+        let labels: usize = self.labels.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let json = self.whole().map_or(0, |object| object.json().len());
+        METADATA_BYTES + labels + json
     }
 
     /// Bytes of the whole object as a tree, where it is not held whole.

@@ -303,6 +303,11 @@ impl RelatedObjects {
         stores.filter(|store| store.is_synced()).find_map(|store| store.trouble())
     }
 
+    /// Why objects that rules ask for are not in memory.
+    pub(crate) fn too_large(&self) -> Option<String> {
+        self.lock().scopes.all().find_map(|followed| followed.store.too_large())
+    }
+
     fn wait(&self, parent: &Object, wait: Wait) {
         self.lock().waiting.insert(parent.key.clone(), wait);
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use metahook_core::object::id::Gvr;
 use metahook_core::related::related_index::{CLOSE_DELAY, StoreScope};
+use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::controller::related::changes::follow;
@@ -48,7 +49,8 @@ impl RelatedObjects {
         // This task ends with the scope; the other one with the store's last holder, or with the controller.
         let follow = follow(Weak::clone(&related), Arc::clone(resource), store.queued_changes());
         let task = AbortOnDropHandle::new(tokio::spawn(self.tasks.watched(follow)));
-        self.tasks.spawn(listed(related, Arc::downgrade(&store)));
+        self.tasks.spawn(listed(Weak::clone(&related), Arc::downgrade(&store)));
+        self.tasks.spawn(gave_way(related, store.ended()));
         state.scopes.open(place, Followed { store: Arc::clone(&store), _task: task });
         Ok(store)
     }
@@ -104,6 +106,38 @@ impl RelatedObjects {
                 self.queue.add_after(parent, Duration::ZERO);
             }
         }
+    }
+}
+
+impl RelatedObjects {
+    /// Closes stores that gave way. The parents with rules about their kinds say so, and open new ones.
+    fn close_ended(&self) {
+        let (closed, parents) = {
+            let mut state = self.lock();
+            let State { index, scopes, namespaces, .. } = &mut *state;
+            let closed = scopes.take(|followed| followed.store.has_ended());
+            let selecting = namespaces.take_if(|store| store.has_ended());
+            let mut parents: BTreeSet<_> =
+                closed.iter().flat_map(|followed| index.parents_of(&followed.store.resource)).collect();
+            if selecting.is_some() {
+                parents.extend(index.selecting_parents());
+            }
+            // Stores have locks of their own.
+            ((closed, selecting), parents)
+        };
+        drop(closed);
+        for parent in parents {
+            self.queue.add_after(parent, Duration::ZERO);
+        }
+    }
+}
+
+/// Closes a store when it gives way.
+async fn gave_way(related: Weak<RelatedObjects>, mut ended: watch::Receiver<bool>) {
+    // An error means that nobody holds the store any more.
+    let has_ended = ended.wait_for(|ended| *ended).await.is_ok();
+    if let Some(related) = related.upgrade().filter(|_| has_ended) {
+        related.close_ended();
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Counts {
     differing: usize,
     first_differing: Option<String>,
     trouble: Option<String>,
+    /// Why related objects are not in memory.
+    too_large: Option<String>,
     /// Message about deletions that wait.
     held: Option<String>,
     only_finalizes: bool,
@@ -61,6 +63,7 @@ impl Counts {
         }
         let trouble = || controller.data.stores().find_map(|store| store.trouble());
         self.trouble = self.trouble.take().or_else(trouble).or_else(|| controller.related.trouble());
+        self.too_large = self.too_large.take().or_else(|| controller.related.too_large());
     }
 
     /// The worst of all that there is to say. `modules`: the condition `ModulesLoaded`.
@@ -68,10 +71,14 @@ impl Counts {
         if self.only_finalizes {
             return Finding::new(ConditionReason::NoSyncHook, ONLY_FINALIZES);
         }
-        let trouble = self.trouble.as_ref();
+        let trouble = self.too_large.as_ref().or(self.trouble.as_ref());
         if let Some(held) = &self.held {
             let besides = trouble.map_or_else(String::new, |trouble| format!("{trouble}; besides, "));
             return Finding::new(ConditionReason::WaitsForConsent, besides + held);
+        }
+        if let Some(too_large) = &self.too_large {
+            let message = format!("{too_large}; parents whose hook asks for such objects fail until then");
+            return Finding::new(ConditionReason::CacheTooLarge, message);
         }
         match (trouble, &self.first) {
             (Some(trouble), _) => Finding::new(
@@ -205,5 +212,10 @@ mod tests {
         let both = ready(Some("no Pods"), Some("held"), 1);
         assert_eq!(both, (ConditionReason::WaitsForConsent, "no Pods; besides, held".to_owned()));
         assert!(!both.0.is_true());
+        let too_large = Some("too large".to_owned());
+        let counts = Counts { too_large, trouble: Some("no Pods".to_owned()), ..Counts::default() };
+        let Finding::Known { reason, message } = counts.ready(&loaded()) else { panic!("unknown") };
+        assert_eq!(reason, ConditionReason::CacheTooLarge);
+        assert!(!reason.is_true() && message.starts_with("too large; "), "{message}");
     }
 }

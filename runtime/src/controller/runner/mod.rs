@@ -18,6 +18,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use futures_util::future::select_all;
 use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::selection::has_no_hooks;
 use metahook_core::api::status::Finding;
@@ -272,12 +273,12 @@ impl ControllerRunner {
             listed = listed => if listed.is_none() {
                 return StopReason::Stopped;
             },
-            () = self.kinds_change(spec, &kinds, false) => return StopReason::Anew,
+            () = self.outdated((spec, &kinds), &parts, false) => return StopReason::Anew,
         }
         let reason = tokio::select! {
             reason = self.lead(spec, &brake) => reason,
             () = self.stop.cancelled() => return StopReason::Stopped,
-            () = self.kinds_change(spec, &kinds, true) => return StopReason::Anew,
+            () = self.outdated((spec, &kinds), &parts, true) => return StopReason::Anew,
         };
         let name = &self.object.key;
         self.context.cluster.recorder.record(
@@ -306,7 +307,7 @@ impl ControllerRunner {
         let mut workers = self.begin(&parts, reason, period);
         let end = tokio::select! {
             () = self.stop.cancelled() => StopReason::Stopped,
-            () = self.kinds_change(spec, &kinds, true) => StopReason::Anew,
+            () = self.outdated((spec, &kinds), &parts, true) => StopReason::Anew,
             () = taken_away(&reads) => StopReason::Anew,
             // Versions that parents settled with may be given a second time.
             () = self.context.cluster.api.restores.after(restores) => StopReason::Anew,
@@ -381,6 +382,16 @@ impl ControllerRunner {
         }
     }
 
+    /// Ends when the kinds are no longer what they were, or when a store of parents or children gives way: its objects are no
+    /// longer followed.
+    async fn outdated(&self, (spec, kinds): (&CheckedSpec, &Kinds), parts: &[ParentQueue], running: bool) {
+        let stores = parts.iter().flat_map(|part| part.reconciler.data.stores());
+        tokio::select! {
+            () = self.kinds_change(spec, kinds, running) => {}
+            _ = select_all(stores.map(|store| store.gave_way().boxed())) => {}
+        }
+    }
+
     /// Waits until all stores are filled, and says so where one cannot be.
     async fn synced(&self, controller: &ControllerData) -> Option<()> {
         let all = async {
@@ -397,7 +408,10 @@ impl ControllerRunner {
                 _ = clock.tick() => if let Some(trouble) = controller.stores().find_map(|store| store.trouble()) {
                     self.stand_aside();
                     self.context.observer.note(|| Observed::Problem { message: trouble.clone() });
-                    self.reporter.change(|report| report.ready = Finding::new(ConditionReason::NotListed, trouble));
+                    let is_too_large = controller.stores().any(|store| store.too_large().is_some());
+                    let reason =
+                        if is_too_large { ConditionReason::CacheTooLarge } else { ConditionReason::NotListed };
+                    self.reporter.change(|report| report.ready = Finding::new(reason, trouble));
                 }
             }
         }

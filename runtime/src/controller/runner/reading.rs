@@ -34,6 +34,7 @@ impl ControllerRunner {
                     return Some((kinds, rights));
                 }
                 () = self.kinds_change(spec, &kinds, false) => {}
+                () = gave_way(&rights) => {}
             }
         }
     }
@@ -84,6 +85,14 @@ impl ControllerRunner {
             }
         }
     }
+}
+
+/// Ends when a store of parents gives way.
+async fn gave_way(rights: &[Readable]) {
+    if rights.is_empty() {
+        return pending().await;
+    }
+    drop(select_all(rights.iter().map(|(parents, _)| parents.gave_way().boxed())).await);
 }
 
 /// Ends when the account may no longer read a kind of the spec.

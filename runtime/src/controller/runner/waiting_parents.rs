@@ -78,10 +78,17 @@ impl WaitingParents {
                 Err(_) => tokio::time::sleep(RETRY_DELAY).await,
             }
         };
-        let store = cluster.stores.open(&resource);
-        let changes = store.listen();
+        let mut store = cluster.stores.open(&resource);
+        let mut changes = store.listen();
         loop {
-            let key = changes.next().await;
+            let key = tokio::select! {
+                key = changes.next() => key,
+                () = store.gave_way() => {
+                    store = cluster.stores.open(&resource);
+                    changes = store.listen();
+                    continue;
+                }
+            };
             let of = (self.kind, &*self.object.key.name);
             let now = store.get(&key).and_then(|parent| {
                 let id = ObjectId { resource: Arc::clone(&resource), key: key.clone() };
