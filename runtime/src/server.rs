@@ -265,8 +265,10 @@ fn server_metrics(
     others: &OtherServers,
 ) -> Metrics {
     let (compilations, gate, others) = (Arc::clone(modules), api.gate().clone(), others.clone());
+    let caches = caches.clone();
     let metrics = Metrics::new(move || compilations.compilations())
-        .with_server(&api.requests, &api.watches, (memory, caches))
+        .with_server(&api.requests, &api.watches, memory)
+        .with_caches(move || caches.figures())
         .with_others(move || others.is_any());
     match gate.candidate().map(|candidate| Arc::clone(&candidate.lease.name)) {
         Some(lease) => metrics.with_election(&lease, move || gate.is_open()),

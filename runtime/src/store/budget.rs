@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use metahook_core::cache::budget::{CacheAccounts, StoreId, TooLarge};
+use metahook_core::cache::budget::{CacheAccounts, CacheFigures, StoreId, TooLarge};
 use metahook_core::object::id::Resource;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -38,14 +38,6 @@ struct State {
 pub(super) struct Account {
     budget: CacheBudget,
     id: StoreId,
-}
-
-/// The bytes of all stores, and their budget where there is one.
-#[derive(Debug, Default)]
-pub(crate) struct CacheFigures {
-    /// By kind: group, version and kind.
-    pub(crate) held: BTreeMap<String, u64>,
-    pub(crate) budget: Option<u64>,
 }
 
 impl CacheBudget {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::HookName;
+use metahook_core::cache::budget::CacheFigures;
 use metahook_core::controller_metrics::{BUCKETS, ControllerMetrics, Metric, MetricKind};
 use metahook_core::pacing::memory::MemoryFigures;
 use metahook_core::shadow::tally::ShadowTally;
@@ -19,7 +20,6 @@ use prometheus_client::registry::Registry;
 
 use crate::memory::MemoryBudget;
 use crate::queue::QueueFigures;
-use crate::store::budget::{CacheBudget, CacheFigures};
 use crate::sync::{OpenWatches, lock};
 use crate::telemetry::standard::{self, HostMeter, QueueMeter, RequestCounts};
 use crate::telemetry::webhooks;
@@ -95,22 +95,21 @@ impl Metrics {
         }
     }
 
-    /// The same, with the requests and watches of a client of the API server and the budgets of memory and of caches.
+    /// The same, with the requests and watches of a client of the API server and the memory budget.
     pub(crate) fn with_server(
         self,
         requests: &RequestCounts,
         watches: &OpenWatches,
-        (memory, caches): (&MemoryBudget, &CacheBudget),
+        memory: &MemoryBudget,
     ) -> Self {
-        let (memory, caches) = (memory.clone(), caches.clone());
+        let memory = memory.clone();
         let (requests, watches) = (requests.clone(), watches.clone());
-        Self {
-            requests,
-            watches,
-            memory: Arc::new(move || memory.figures()),
-            caches: Arc::new(move || caches.figures()),
-            ..self
-        }
+        Self { requests, watches, memory: Arc::new(move || memory.figures()), ..self }
+    }
+
+    /// The same, with what the caches hold.
+    pub(crate) fn with_caches(self, caches: impl Fn() -> CacheFigures + Send + Sync + 'static) -> Self {
+        Self { caches: Arc::new(caches), ..self }
     }
 
     /// The same, of a server that takes part in a leader election.

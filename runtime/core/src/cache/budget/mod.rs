@@ -73,6 +73,14 @@ pub struct TooLarge {
     pub budget: u64,
 }
 
+/// The bytes of all stores, and their budget where there is one.
+#[derive(Debug, Default)]
+pub struct CacheFigures {
+    /// By kind: group, version and kind.
+    pub held: BTreeMap<String, u64>,
+    pub budget: Option<u64>,
+}
+
 impl fmt::Display for TooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [bytes, budget] = [self.bytes.next_multiple_of(1 << 20), self.budget].map(print_bytes);
