@@ -157,6 +157,7 @@ fn limits_of_modules() -> String {
         ],
         ["initial memory", "512Mi", "`--hook-memory-max`", &code(&expected_messages::first_memory("513Mi"))],
         ["pages of initial data, half empty", "2000", "", &code(&expected_messages::sparse_data(2001))],
+        ["zeros between pieces of initial data", "64Mi", "", &code(&expected_messages::gaps(67_108_865))],
         ["work before the first instruction", "400000", "", &code(&expected_messages::start_work(400_001))],
         [
             "processor time to compile",
@@ -186,6 +187,14 @@ fn limits_of_modules() -> String {
             &code(expected_messages::COMPONENT),
         ],
         ["modules in a component", "128", "", &code(expected_messages::MANY_MODULES)],
+        ["components in each other", "100", "", &code(&expected_messages::nested(101))],
+        ["names of imports and exports", "1Mi", "", &code(&expected_messages::names(1_048_577))],
+        [
+            "imports, exports and instances of a component, written out",
+            "1Mi",
+            "",
+            &code(&expected_messages::written_out(1_048_577)),
+        ],
     ];
     rows(["limit", "value", "flag", "message"], &modules)
 }
