@@ -134,58 +134,44 @@ fn limits_of_customize_hooks() -> String {
 }
 
 fn limits_of_modules() -> String {
+    use expected_messages as says;
+
     let modules = [
         [
             "size as stored, compressed",
             "16Mi",
             "`--module-packed-max`",
-            &code(&expected_messages::packed("zstd", 16_777_217, "16Mi")),
+            &code(&says::packed("zstd", 16_777_217, "16Mi")),
         ],
-        ["size, unpacked", "64Mi", "`--module-size-max`", &code(&expected_messages::size("64Mi"))],
-        ["window of zstd", "8Mi", "", &code(expected_messages::WINDOW)],
-        [
-            "functions",
-            "50000",
-            "`--module-functions-max`",
-            &code(&expected_messages::functions(50_001, 50_000)),
-        ],
-        [
-            "elements of the table",
-            "50000",
-            "`--module-functions-max`",
-            &code(&expected_messages::table(50_001)),
-        ],
-        ["initial memory", "512Mi", "`--hook-memory-max`", &code(&expected_messages::first_memory("513Mi"))],
-        ["pages of initial data, half empty", "2000", "", &code(&expected_messages::sparse_data(2001))],
-        ["work before the first instruction", "400000", "", &code(&expected_messages::start_work(400_001))],
-        [
-            "processor time to compile",
-            "60s",
-            "`--module-compile-timeout`",
-            &code(&expected_messages::compile_time("60s")),
-        ],
-        [
-            "memory to compile",
-            "1Gi",
-            "`--module-compile-memory`",
-            &code(&expected_messages::compile_memory("1Gi")),
-        ],
-        [
-            "WebAssembly features",
-            "those of WebAssembly 2",
-            "",
-            &code(&expected_messages::feature("memory64", "memory64")),
-        ],
-        ["imports", "WASI preview 1", "", &code(&expected_messages::imports("env.launch"))],
-        ["kind of module", "a command", "", &code(expected_messages::NO_START)],
-        ["imports of a component", "WASI preview 2 without http", "", &code(expected_messages::HTTP)],
+        ["size, unpacked", "64Mi", "`--module-size-max`", &code(&says::size("64Mi"))],
+        ["window of zstd", "8Mi", "", &code(says::WINDOW)],
+        ["functions", "50000", "`--module-functions-max`", &code(&says::functions(50_001, 50_000))],
+        ["elements of the table", "50000", "`--module-functions-max`", &code(&says::table(50_001))],
+        ["initial memory", "512Mi", "`--hook-memory-max`", &code(&says::first_memory("513Mi"))],
+        ["pages of initial data, half empty", "2000", "", &code(&says::sparse_data(2001))],
+        ["zeros between pieces of initial data", "64Mi", "", &code(&says::gaps(67_108_865))],
+        ["work before the first instruction", "400000", "", &code(&says::start_work(400_001))],
+        ["processor time to compile", "60s", "`--module-compile-timeout`", &code(&says::compile_time("60s"))],
+        ["memory to compile", "1Gi", "`--module-compile-memory`", &code(&says::compile_memory("1Gi"))],
+        ["WebAssembly features", "those of WebAssembly 2", "", &code(&says::feature("memory64", "memory64"))],
+        ["imports", "WASI preview 1", "", &code(&says::imports("env.launch"))],
+        ["kind of module", "a command", "", &code(says::NO_START)],
+        ["imports of a component", "WASI preview 2 without http", "", &code(says::HTTP)],
         [
             "exports of a component",
             "`wasi:cli/run`, or `sync`, `finalize`, `customize`",
             "",
-            &code(expected_messages::COMPONENT),
+            &code(says::COMPONENT),
         ],
-        ["modules in a component", "128", "", &code(expected_messages::MANY_MODULES)],
+        ["modules in a component", "128", "", &code(says::MANY_MODULES)],
+        ["components in each other", "100", "", &code(&says::nested(101))],
+        ["names of imports and exports", "1Mi", "", &code(&says::names(1_048_577))],
+        [
+            "imports, exports and instances of a component, written out",
+            "1Mi",
+            "",
+            &code(&says::written_out(1_048_577)),
+        ],
     ];
     rows(["limit", "value", "flag", "message"], &modules)
 }

@@ -144,6 +144,28 @@ pub fn sparse_data(found: usize) -> String {
     )
 }
 
+pub fn gaps(found: usize) -> String {
+    format!(
+        "the module's first data has {found} bytes of zeros between its pieces, and 67108864 are allowed: lay it together"
+    )
+}
+
+pub fn names(found: usize) -> String {
+    format!(
+        "the names of imports and exports have {found} bytes, and 1048576 are allowed: import and export less, or by shorter names"
+    )
+}
+
+pub fn nested(found: usize) -> String {
+    format!("the component nests components and modules {found} deep, and 100 are allowed: make it flatter")
+}
+
+pub fn written_out(found: usize) -> String {
+    format!(
+        "the module is refused: its imports, exports and instances have {found} bytes when they are written out, and 1048576 are allowed: nest and repeat fewer instances"
+    )
+}
+
 pub fn start_work(found: usize) -> String {
     format!(
         "each call of the module begins with {found} steps of the host (data, elements of tables, globals), and 400000 are allowed: lay its first data together, or write it in the module"

@@ -18,6 +18,7 @@ use metahook_core::api::policy::{LimitBounds, Limits};
 
 mod cache;
 mod components;
+mod expansion;
 mod limits;
 mod modules;
 mod mounts;

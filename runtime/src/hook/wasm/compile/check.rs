@@ -7,11 +7,12 @@ use wasmparser::{
     WasmFeatures,
 };
 
+use super::names::Names;
 use super::outline::{
-    MAX_NAMED, MAX_NAMES, OutlineBounds, WasmKind, check_memories, check_sparse, check_tables,
+    MAX_NAMED, MAX_NAMES, OutlineBounds, WasmKind, check_gaps, check_memories, check_sparse, check_tables,
 };
 use super::start_work::{ModuleStart, StartWork};
-use super::{ModuleError, component};
+use super::{ModuleError, component, tree};
 
 /// The module that hooks may import from.
 const WASI: &str = "wasi_snapshot_preview1";
@@ -39,6 +40,7 @@ pub fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<StartWork, ModuleE
     let mut outline = Outline::default();
     for payload in Parser::new(0).parse_all(bytes) {
         let payload = payload?;
+        outline.names.read(&payload)?;
         outline.work.read(&payload)?;
         outline.read(payload, bounds)?;
     }
@@ -56,6 +58,7 @@ pub fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<StartWork, ModuleE
 #[derive(Default)]
 struct Outline<'a> {
     work: ModuleStart,
+    names: Names,
     types: Option<TypeSectionReader<'a>>,
     /// Types of imported functions, which are numbered first.
     imported: Vec<u32>,
@@ -91,7 +94,10 @@ impl<'a> Outline<'a> {
                 check_tables(tables, bounds)?;
             }
             Payload::MemorySection(memories) => check_memories(memories, bounds)?,
-            Payload::DataSection(_) => check_sparse(self.work.sparse_pages())?,
+            Payload::DataSection(_) => {
+                check_sparse(self.work.sparse_pages())?;
+                check_gaps(self.work.gaps(WasmKind::Module))?;
+            }
             Payload::ExportSection(exports) => {
                 for export in exports {
                     if let Export { name: "_start", kind: ExternalKind::Func, index } = export? {
@@ -183,7 +189,12 @@ pub(super) fn validate(bytes: &[u8]) -> Result<(), String> {
         WasmKind::Module => (ALLOWED, "wasm32-wasip1"),
         WasmKind::Component => (ALLOWED_IN_COMPONENTS, "wasm32-wasip2"),
     };
-    let Err(error) = check(bytes, allowed) else { return Ok(()) };
+    let Err(error) = check(bytes, allowed) else {
+        return match WasmKind::of(bytes) {
+            WasmKind::Module => Ok(()),
+            WasmKind::Component => tree::check(bytes, allowed),
+        };
+    };
     // Some errors do not name their feature: with it they are gone, or come later.
     let goes_with = |feature: WasmFeatures| {
         check(bytes, allowed | feature).err().is_none_or(|other| other.offset() > error.offset())

@@ -5,11 +5,17 @@ use wasmparser::{ComponentExternalKind, ComponentTypeRef, Parser, Payload};
 
 use super::ModuleError;
 use super::component_start::ComponentStart;
-use super::outline::{MAX_NAMED, MAX_NAMES, OutlineBounds, check_memories, check_sparse, check_tables};
+use super::names::Names;
+use super::outline::{
+    MAX_NAMED, MAX_NAMES, OutlineBounds, check_gaps, check_memories, check_sparse, check_tables,
+};
 use super::start_work::StartWork;
 
 /// Modules inside of one component: that of `CPython` has about forty.
 const MAX_MODULES: usize = 128;
+
+/// Components and modules in each other, with the outermost one. Those that tools compose are four deep.
+pub(super) const MAX_DEPTH: usize = 100;
 
 /// The packages that a component may import from, all of preview 2.
 const PACKAGES: [&str; 6] =
@@ -28,6 +34,7 @@ struct Outline {
     modules: usize,
     functions: u32,
     start: ComponentStart,
+    names: Names,
     refused: Vec<String>,
     refused_count: usize,
     is_called: bool,
@@ -40,6 +47,7 @@ pub(super) fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<StartWork, 
     let mut outline = Outline::default();
     for payload in Parser::new(0).parse_all(bytes) {
         let payload = payload?;
+        outline.names.read(&payload)?;
         outline.start.read(&payload)?;
         outline.read(payload, bounds)?;
     }
@@ -55,7 +63,12 @@ pub(super) fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<StartWork, 
 impl Outline {
     fn read(&mut self, payload: Payload<'_>, bounds: OutlineBounds) -> Result<(), ModuleError> {
         match payload {
-            Payload::Version { .. } => self.depth += 1,
+            Payload::Version { .. } => {
+                self.depth += 1;
+                if self.depth > MAX_DEPTH {
+                    return Err(ModuleError::Depth { found: self.depth, bound: MAX_DEPTH });
+                }
+            }
             Payload::End(_) => self.depth -= 1,
             Payload::ModuleSection { .. } => {
                 self.modules += 1;
@@ -71,7 +84,10 @@ impl Outline {
             }
             Payload::TableSection(tables) => check_tables(tables, bounds)?,
             Payload::MemorySection(memories) => check_memories(memories, bounds)?,
-            Payload::DataSection(_) => check_sparse(self.start.sparse_pages())?,
+            Payload::DataSection(_) => {
+                check_sparse(self.start.sparse_pages())?;
+                check_gaps(self.start.gaps())?;
+            }
             Payload::ComponentImportSection(imports) if self.depth == 1 => {
                 for import in imports {
                     let import = import?;
@@ -126,6 +142,19 @@ mod tests {
         inspect(&wat::parse_str(format!("(component {text})")).unwrap(), BOUNDS).map(drop)
     }
 
+    /// A component with another one before all that it has itself.
+    fn around(inner: &[u8], own: &[u8]) -> Vec<u8> {
+        let (header, own) = own.split_at(8);
+        let mut len = inner.len();
+        let mut bytes = [header, &[4]].concat();
+        while len > 127 {
+            bytes.push(128 | u8::try_from(len % 128).unwrap());
+            len /= 128;
+        }
+        bytes.push(u8::try_from(len).unwrap());
+        [bytes.as_slice(), inner, own].concat()
+    }
+
     fn refused(text: &str) -> String {
         found(text).unwrap_err().to_string()
     }
@@ -168,6 +197,46 @@ mod tests {
         let modules = |count| "(core module)".repeat(count) + SYNC;
         assert_eq!(found(&modules(MAX_MODULES - 1)), Ok(()));
         assert_eq!(found(&modules(MAX_MODULES)), Err(ModuleError::Modules(MAX_MODULES)));
+    }
+
+    #[test]
+    fn gaps_of_all_modules_are_added_up() {
+        let half = |more: u32| {
+            let end = (32 << 20) + 1 + more;
+            format!("(core module (memory 600) (data (i32.const 0) \"x\") (data (i32.const {end}) \"x\"))")
+        };
+        let found = |text: &str| {
+            let bytes = wat::parse_str(format!("(component {text} {SYNC})")).unwrap();
+            inspect(&bytes, OutlineBounds { memory: 64 << 20, ..BOUNDS }).map(drop)
+        };
+        assert_eq!(found(&half(0).repeat(2)), Ok(()));
+        let refused = found(&(half(0) + &half(1))).unwrap_err();
+        assert_eq!(refused, ModuleError::Gaps { found: (64 << 20) + 1, bound: 64 << 20 });
+        assert_eq!(
+            refused.to_string(),
+            "the module's first data has 67108865 bytes of zeros between its pieces, and 67108864 are allowed: lay it together"
+        );
+        assert!(matches!(
+            found(&format!("{} (component {})", half(0), half(1))),
+            Err(ModuleError::Gaps { .. })
+        ));
+    }
+
+    #[test]
+    fn components_nest_up_to_the_bound() {
+        let parse = |text: &str| wat::parse_str(format!("(component {text})")).unwrap();
+        // The text format itself nests less deep.
+        let nested = |levels: usize| {
+            let inner = (2..levels).fold(parse(""), |inner, _| around(&inner, &parse("")));
+            inspect(&around(&inner, &parse(SYNC)), BOUNDS).map(drop)
+        };
+        assert_eq!(nested(100), Ok(()));
+        let refused = nested(101).unwrap_err();
+        assert_eq!(refused, ModuleError::Depth { found: 101, bound: 100 });
+        assert_eq!(
+            refused.to_string(),
+            "the component nests components and modules 101 deep, and 100 are allowed: make it flatter"
+        );
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(super) struct ComponentStart {
     max: u64,
     /// Of all modules that have been read.
     sparse_pages: u64,
+    gaps: u64,
 }
 
 #[derive(Debug)]
@@ -106,11 +107,28 @@ impl ComponentStart {
         self.sparse_pages.saturating_add(open)
     }
 
+    /// Zeros between pieces of first data, of all modules.
+    pub(super) fn gaps(&self) -> u64 {
+        let open = match self.open.last() {
+            Some(OpenSection::Module(module)) => module.gaps(WasmKind::Component),
+            Some(OpenSection::Component(_)) | None => 0,
+        };
+        self.gaps.saturating_add(open)
+    }
+
+    /// Adds to the component that is being read.
+    pub(super) fn add(&mut self, steps: u64) {
+        if let Some(OpenSection::Component(component)) = self.open.last_mut() {
+            component.instantiate(steps);
+        }
+    }
+
     /// A module or component ends, which the one around it can instantiate.
     fn close(&mut self) -> Result<(), ModuleError> {
         let (steps, is_module) = match self.open.pop() {
             Some(OpenSection::Module(module)) => {
                 self.sparse_pages = self.sparse_pages.saturating_add(module.sparse_pages());
+                self.gaps = self.gaps.saturating_add(module.gaps(WasmKind::Component));
                 (module.steps(WasmKind::Component), true)
             }
             Some(OpenSection::Component(component)) => (component.steps, false),

@@ -114,6 +114,11 @@ impl ModuleStart {
         self.data.sparse_pages()
     }
 
+    /// Zeros that the engine lays between pieces of first data. `kind`: what the module is, or what it is a part of.
+    pub(super) fn gaps(&self, kind: WasmKind) -> u64 {
+        self.data.gaps(kind.dense_image())
+    }
+
     fn add(&mut self, steps: u64) {
         self.steps = self.steps.saturating_add(steps);
     }
@@ -191,6 +196,11 @@ impl FirstData {
         if self.is_mapped(dense_image) { 0 } else { self.segments + self.pages * PAGE_STEPS }
     }
 
+    /// Bytes of the image beyond those of the data: with them the engine takes no more memory for images than the module has bytes.
+    fn gaps(&self, dense_image: u64) -> u64 {
+        if self.is_mapped(dense_image) { (self.end - self.start).saturating_sub(self.bytes) } else { 0 }
+    }
+
     /// Pages beyond those that the bytes fill.
     fn sparse_pages(&self) -> u64 {
         self.pages.saturating_sub(self.bytes / PAGE)
@@ -228,12 +238,35 @@ mod tests {
     use super::*;
 
     fn steps(text: &str) -> u64 {
+        read(text).steps(WasmKind::Module)
+    }
+
+    fn read(text: &str) -> ModuleStart {
         let bytes = wat::parse_str(format!("(module (func $f) {text})")).unwrap();
         let mut start = ModuleStart::default();
         for payload in Parser::new(0).parse_all(&bytes) {
             start.read(&payload.unwrap()).unwrap();
         }
-        start.steps(WasmKind::Module)
+        start
+    }
+
+    #[test]
+    fn gaps_are_the_zeros_that_the_engine_adds_to_data() {
+        let far = "(memory 300) (data (i32.const 9) \"xyz\") (data (i32.const 0x1000000) \"x\")";
+        assert_eq!(read(far).gaps(WasmKind::Module), 0x100_0000 + 1 - 9 - 4);
+        // Where it is mapped no more, each call writes it, and nothing is added.
+        let further = far.replace("0x1000000", "0x1000009");
+        assert_eq!(
+            (read(&further).gaps(WasmKind::Module), read(&further).gaps(WasmKind::Component)),
+            (0, 0x100_0001 - 4)
+        );
+        let computed = format!("(global i32 (i32.const 0)) {far} (data (global.get 0) \"x\")");
+        for none in ["(memory 1) (data (i32.const 9) \"xyz\")", "(memory 1) (data \"xyz\")", "", &computed] {
+            assert_eq!(read(none).gaps(WasmKind::Module), 0, "{none}");
+        }
+        let over =
+            "(memory 1) (data (i32.const 0) \"xyz\") (data (i32.const 1) \"xyz\") (data (i32.const 6) \"x\")";
+        assert_eq!(read(over).gaps(WasmKind::Module), 0, "no more than the bytes of the module");
     }
 
     #[test]

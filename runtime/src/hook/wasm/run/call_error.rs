@@ -103,11 +103,16 @@ pub(super) enum Failure {
     Running(wasmtime::Error),
 }
 
+/// What a panic says.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason was given");
+    shorten(text, MAX_ERROR)
+}
+
 impl Failure {
     pub(super) fn panicked(panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason was given");
-        Self::Panicked(shorten(text, MAX_ERROR))
+        Self::Panicked(panic_text(panic))
     }
 
     pub(super) fn explain(&self, limits: &Limits, state: &CallState, log: &str) -> CallError {

@@ -4,18 +4,23 @@
 //! most hooks run. So a module earns its first slice there by calls that gave way in time, and loses it by one that did not.
 //! Everything else of a call runs on threads that hooks alone use.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
+
+use super::call_error::panic_text;
 
 /// Calls on the threads of hooks after which a module is trusted, as long as it has never kept one for long.
 const PROBATION: u32 = 8;
@@ -73,18 +78,20 @@ impl HookThreads {
     /// The call panicked outside of the hook, or the threads are gone.
     pub(super) async fn run<T: Send + 'static>(
         &self,
-        mut call: BoxFuture<'static, T>,
+        call: BoxFuture<'static, T>,
         is_trusted: bool,
     ) -> Result<T, String> {
+        let mut call = AssertUnwindSafe(call).catch_unwind().boxed();
+        let panicked = |panic: Box<dyn Any + Send>| panic_text(panic.as_ref());
         if is_trusted {
             let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
             if let Poll::Ready(ended) = first {
-                return Ok(ended);
+                return ended.map_err(panicked);
             }
         }
         let Some(runtime) = &self.runtime else { return Err("its threads are gone".to_owned()) };
         let task = AbortOnDropHandle::new(runtime.spawn(call.in_current_span()));
-        task.await.map_err(|error| error.to_string())
+        task.await.map_err(|error| error.to_string())?.map_err(panicked)
     }
 }
 
@@ -131,8 +138,6 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::channel;
 
-    use futures_util::FutureExt as _;
-
     use super::*;
 
     #[tokio::test]
@@ -174,8 +179,15 @@ mod tests {
     #[tokio::test]
     async fn a_panic_of_a_call_is_an_error_of_this_call() {
         let threads = HookThreads::start().unwrap();
-        let broken = async { panic!("a bug") }.boxed();
-        assert!(threads.run::<()>(broken, false).await.is_err());
+        for is_trusted in [false, true] {
+            let broken = async { panic!("a bug") }.boxed();
+            assert_eq!(threads.run::<()>(broken, is_trusted).await, Err("a bug".to_owned()));
+            let late = async {
+                tokio::task::yield_now().await;
+                panic!("another")
+            };
+            assert_eq!(threads.run::<()>(late.boxed(), is_trusted).await, Err("another".to_owned()));
+        }
         assert_eq!(threads.run(async { 1 }.boxed(), false).await, Ok(1));
     }
 
