@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::cluster::api_client::{ApiClient, SERVER_SIDE_APPLY, Unreachable};
 use crate::cluster::definitions::definitions;
-use crate::cluster::objects::{RequestError, WriteOptions};
+use crate::cluster::objects::{RequestError, RequestErrorKind, WriteOptions};
 
 const OPTIONS: WriteOptions<'_> = WriteOptions::by("metahook-check").strict().force(true).dry_run();
 
@@ -15,9 +15,20 @@ pub enum DefinitionsError {
     #[error(
         "the CustomResourceDefinitions of the cluster cannot be listed: ask for the right to list them, or give them with -f and leave the cluster out"
     )]
-    List(#[from] RequestError),
+    List(#[source] RequestError),
+    #[error("the API server does not answer")]
+    Unreachable(#[source] RequestError),
     #[error("the list of CustomResourceDefinitions is no JSON")]
     Json(#[from] serde_json::Error),
+}
+
+impl From<RequestError> for DefinitionsError {
+    fn from(error: RequestError) -> Self {
+        match error.kind() {
+            RequestErrorKind::Unreachable(_) => Self::Unreachable(error),
+            _ => Self::List(error),
+        }
+    }
 }
 
 impl ApiClient {
