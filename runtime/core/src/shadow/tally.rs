@@ -116,7 +116,7 @@ pub fn finding(shadows: &BTreeMap<HookName, ShadowTally>) -> Finding {
         return Finding::Unknown;
     }
     let answers = |count: i64| format!("{count} {}", if count == 1 { "answer" } else { "answers" });
-    let of = |count: i64| format!("{count} of {}", answers(compared));
+    let of = |count: i64| format!("{count} of {compared} answers");
     let failed: i64 = all().map(|(_, one)| one.failed).sum();
     let different: i64 = all().map(|(_, one)| one.different).sum();
     let failure = |tally: &ShadowTally| tally.failing.is_some().then(|| tally.failure.clone())?;
@@ -182,6 +182,9 @@ mod tests {
         assert_eq!(reason, ConditionReason::ShadowsDiffer);
         let expected = "1 of 2 answers differ; of the sync hook's most at status.x (1, for example about n/b): status.shadows has more";
         assert_eq!(message, expected);
+        let mut first = BTreeMap::from([(HookName::Sync, ShadowTally::default())]);
+        tally(&mut first, |one| one.compared("n/b", vec!["status.x".to_owned()]));
+        assert!(said(&first).unwrap().1.starts_with("1 of 1 answers differ; "), "also of the first one");
         let mut refused = shadows.clone();
         refused.insert(HookName::Finalize, ShadowTally::refused("no such field"));
         assert_eq!(said(&refused), Some((ConditionReason::ShadowRefused, "no such field".to_owned())));
