@@ -30,6 +30,8 @@ pub(crate) enum Applied {
 pub enum DefinitionError {
     #[error(transparent)]
     Request(#[from] RequestError),
+    #[error("CustomResourceDefinition {name}: another client deleted it before it was served")]
+    Deleted { name: String },
     #[error("CustomResourceDefinition {name}")]
     Deleting { name: String, source: Deleting },
     #[error(
@@ -93,7 +95,9 @@ async fn write(api: &ApiClient, id: &ObjectId, ours: &Value) -> Result<Applied, 
 pub(crate) async fn wait_until_established(api: &ApiClient, name: &str) -> Result<(), DefinitionError> {
     let (id, start) = (definition(name), tokio::time::Instant::now());
     loop {
-        let stored = api.read_as(&id).await?.unwrap_or_default();
+        let Some(stored) = api.read_as(&id).await? else {
+            return Err(DefinitionError::Deleted { name: name.to_owned() });
+        };
         let Err(why) = is_established(&stored) else { return Ok(()) };
         if start.elapsed() >= ESTABLISHED_TIMEOUT {
             return Err(DefinitionError::NotEstablished { name: name.to_owned(), why });
@@ -164,6 +168,13 @@ mod tests {
         let api = fake::answering(|_| answer(200, &stored("False")));
         let error = error_chain(&apply_definition(&api, NAME, &ours()).await.unwrap_err());
         assert_eq!(error, "CustomResourceDefinition c.example.com: it is not served after 60 s: not yet");
+    }
+
+    #[tokio::test]
+    async fn one_that_is_deleted_meanwhile_is_not_waited_for() {
+        let api = fake::answering(|_| answer(404, &json!({})));
+        let error = wait_until_established(&api, NAME).await.unwrap_err();
+        assert!(matches!(error, DefinitionError::Deleted { .. }), "{error}");
     }
 
     #[tokio::test]

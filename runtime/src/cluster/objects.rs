@@ -345,7 +345,7 @@ impl ApiClient {
     /// All objects of a kind, page by page.
     pub(crate) async fn list_objects(&self, resource: &Resource) -> Result<Vec<Object>, RequestError> {
         let items = self.list(resource, "", "", usize::MAX).await?;
-        // What is no object carries no finalizers of ours.
+        // Callers look for finalizers or names of modules: an item that is no object has neither.
         Ok(items.iter().filter_map(|item| Object::parse(item.get(), Some(&resource.gvk)).ok()).collect())
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! All stores share a budget of bytes. A store that has to give way before its first list was complete drops what it holds, and
 //! lists again later. One that was read by reconciles stays as it was, without a watch, until its last holder leaves: an emptied
-//! one would look as if all objects were gone. Its holders are told, and whoever opens the place again gets a new store.
+//! one would look as if all objects were gone. The feed tells its holders, and the next one who opens the place gets a new store.
 
 pub(crate) mod budget;
 pub(crate) mod change_queue;

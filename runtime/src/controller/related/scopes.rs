@@ -134,7 +134,7 @@ impl RelatedObjects {
 
 /// Closes a store when it gives way.
 async fn gave_way(related: Weak<RelatedObjects>, mut ended: watch::Receiver<bool>) {
-    // An error means that nobody holds the store any more.
+    // The sender is gone, and the wait fails, once nobody holds the store any more.
     let has_ended = ended.wait_for(|ended| *ended).await.is_ok();
     if let Some(related) = related.upgrade().filter(|_| has_ended) {
         related.close_ended();

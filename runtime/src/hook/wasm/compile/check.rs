@@ -185,12 +185,13 @@ const NAMES: [(WasmFeatures, &str, &str); 14] = [
 
 /// Validates a whole module. The error names the feature, where one is missing.
 pub(super) fn validate(bytes: &[u8]) -> Result<(), String> {
-    let (allowed, target) = match WasmKind::of(bytes) {
+    let kind = WasmKind::of(bytes);
+    let (allowed, target) = match kind {
         WasmKind::Module => (ALLOWED, "wasm32-wasip1"),
         WasmKind::Component => (ALLOWED_IN_COMPONENTS, "wasm32-wasip2"),
     };
     let Err(error) = check(bytes, allowed) else {
-        return match WasmKind::of(bytes) {
+        return match kind {
             WasmKind::Module => Ok(()),
             WasmKind::Component => tree::check(bytes, allowed),
         };
