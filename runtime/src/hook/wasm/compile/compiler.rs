@@ -70,7 +70,7 @@ impl Compiler {
     /// dropped before, it ends the compiler.
     pub(super) async fn compile(
         &self,
-        module: &[u8],
+        module: Vec<u8>,
         bounds: &ModuleBounds,
     ) -> Result<(Artifact, Instant), ModuleError> {
         // The semaphore is never closed.
@@ -113,13 +113,14 @@ impl Compiler {
 }
 
 /// Writes and reads at the same time, or both processes would wait for each other at a full pipe.
-async fn exchange(child: &mut Child, module: &[u8]) -> Result<(ExitStatus, Vec<u8>, String), ModuleError> {
+async fn exchange(child: &mut Child, module: Vec<u8>) -> Result<(ExitStatus, Vec<u8>, String), ModuleError> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let feed = async {
+    let feed = async move {
         if let Some(mut stdin) = stdin {
             // A compiler that does not read has ended, and its status says why.
-            stdin.write_all(module).await.unwrap_or_default();
+            stdin.write_all(&module).await.unwrap_or_default();
         }
+        drop(module);
     };
     let ((), artifact, stderr) =
         tokio::join!(feed, read(stdout, MAX_ARTIFACT + 1), read(stderr, MAX_ERROR as u64));
@@ -270,7 +271,7 @@ mod tests {
     #[tokio::test]
     async fn a_missing_compiler_is_an_error() {
         let compiler = Compiler::new(&ModuleSettings::new("/nowhere/at/all"));
-        let error = compiler.compile(b"", &BOUNDS).await.err();
+        let error = compiler.compile(Vec::new(), &BOUNDS).await.err();
         assert_eq!(error, Some(ModuleError::NoCompiler("No such file or directory (os error 2)".into())));
         assert_eq!(compiler.started.into_inner(), 0);
     }

@@ -24,6 +24,7 @@ use std::time::Duration;
 use metahook_core::api::policy::LimitBounds;
 use metahook_core::shorten;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use wasmtime::component::Component;
 use wasmtime::{Config, Engine, Module};
@@ -143,12 +144,25 @@ impl Engines {
     }
 }
 
+/// The bytes of a module, and its turn to be loaded, which ends with them.
+pub struct Unpacked {
+    pub(in crate::hook::wasm) bytes: Vec<u8>,
+    turn: Option<OwnedSemaphorePermit>,
+}
+
 /// A module whose outline is right.
 pub(super) struct Inspected {
+    pub(super) facts: ModuleFacts,
+    module: Unpacked,
+}
+
+/// What is known of a module without its bytes.
+#[derive(Clone, Copy)]
+pub(super) struct ModuleFacts {
     pub(super) digest: Digest,
+    pub(super) size: usize,
     /// What each call begins with.
     pub(super) start: StartWork,
-    pub(super) bytes: Vec<u8>,
 }
 
 /// Code that an engine can run.
@@ -211,25 +225,26 @@ impl CodeLoader {
     }
 
     /// Checks the outline of a module and computes its digest, on a thread for blocking work.
-    pub(super) async fn inspect(&self, bytes: Vec<u8>) -> Result<Inspected, ModuleError> {
+    pub(super) async fn inspect(&self, module: Unpacked) -> Result<Inspected, ModuleError> {
         let bounds = self.outline_bounds;
         let inspect = move || {
-            let start = check::inspect(&bytes, bounds)?;
-            Ok(Inspected { digest: Digest::of(&bytes), start, bytes })
+            let start = check::inspect(&module.bytes, bounds)?;
+            let (digest, size) = (Digest::of(&module.bytes), module.bytes.len());
+            Ok(Inspected { facts: ModuleFacts { digest, size, start }, module })
         };
         blocking(inspect).await
     }
 
-    /// Code of a module that has been inspected.
+    /// Code of a module that has been inspected. Its bytes go as soon as a compiler has them.
     pub(super) async fn load(
         &self,
-        Inspected { digest, bytes, .. }: &Inspected,
+        Inspected { facts, module: Unpacked { bytes, turn: _turn } }: Inspected,
         bounds: &ModuleBounds,
     ) -> Result<(Code, Origin), ModuleError> {
         let start = Instant::now();
-        let kind = WasmKind::of(bytes);
+        let kind = WasmKind::of(&bytes);
         let engine = self.engines.of(kind);
-        let name = Name::new(*digest, engine);
+        let name = Name::new(facts.digest, engine);
         if let Some(code) = self.cached(&name, kind).await {
             return Ok((code, Origin::Cached(start.elapsed())));
         }
@@ -295,6 +310,19 @@ pub(super) async fn blocking<T: Send + 'static>(
 ) -> Result<T, ModuleError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|panic| Err(ModuleError::Bug(panic.to_string())))
+}
+
+impl Unpacked {
+    pub(super) fn in_turn(bytes: Vec<u8>, turn: OwnedSemaphorePermit) -> Self {
+        Self { bytes, turn: Some(turn) }
+    }
+}
+
+/// Bytes that nobody else has to wait for.
+impl From<Vec<u8>> for Unpacked {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, turn: None }
+    }
 }
 
 impl Origin {
