@@ -6,6 +6,7 @@
 mod artifact;
 mod cache;
 pub(crate) mod check;
+mod code_files;
 mod compiler;
 pub(super) mod component;
 mod component_start;
@@ -32,6 +33,7 @@ use wasmtime::{Config, Engine, Module};
 pub use artifact::SealKey;
 use artifact::{Artifact, Name};
 use cache::Cache;
+use code_files::CodeFiles;
 use compiler::Compiler;
 pub use compiler::compile;
 pub use module_error::ModuleError;
@@ -177,6 +179,7 @@ pub(super) struct CodeLoader {
     outline_bounds: OutlineBounds,
     compiler: Compiler,
     cache: Option<Arc<Cache>>,
+    files: Arc<CodeFiles>,
 }
 
 impl ModuleSettings {
@@ -213,6 +216,7 @@ impl CodeLoader {
             };
             Cache::open(folder, key).map_err(warn).ok()
         });
+        let cache = cache.map(Arc::new);
         Self {
             engines,
             outline_bounds: OutlineBounds {
@@ -220,7 +224,8 @@ impl CodeLoader {
                 memory: limits.ceiling.memory,
             },
             compiler: Compiler::new(settings),
-            cache: cache.map(Arc::new),
+            files: Arc::new(CodeFiles::new(cache.clone())),
+            cache,
         }
     }
 
@@ -248,7 +253,10 @@ impl CodeLoader {
         if let Some(code) = self.cached(&name, kind).await {
             return Ok((code, Origin::Cached(start.elapsed())));
         }
-        let (artifact, start) = self.compiler.compile(bytes, bounds).await?;
+        let files = Arc::clone(&self.files);
+        let create = move || files.create().map_err(|error| ModuleError::Code(error.to_string()));
+        let output = blocking(create).await?;
+        let (artifact, start) = self.compiler.compile(bytes, bounds, output).await?;
         let artifact = Arc::new(artifact);
         let engine = engine.clone();
         let compiled = Arc::clone(&artifact);
@@ -274,11 +282,11 @@ impl CodeLoader {
     }
 
     async fn cached(&self, name: &Name, kind: WasmKind) -> Option<Code> {
-        let cache = Arc::clone(self.cache.as_ref()?);
+        let (cache, files) = (Arc::clone(self.cache.as_ref()?), Arc::clone(&self.files));
         let engine = self.engines.of(kind).clone();
         let name = name.clone();
         let find = move || {
-            let loaded = cache.find(&name)?.load(&engine, kind);
+            let loaded = cache.find(&name, || files.create())?.load(&engine, kind);
             let warn = |error: &wasmtime::Error| {
                 tracing::warn!(file = name.as_str(), %error, "no code of this engine: the module is compiled again");
             };
