@@ -1,6 +1,7 @@
 //! Our server as a child process: start it, stop it, kill it, read its log.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -128,6 +129,19 @@ impl Server {
     /// The memory that it has now, in bytes.
     pub fn memory(&self) -> Result<u64> {
         self.memory_of("VmRSS:")
+    }
+
+    /// The memory of its files that lie in memory, which counts for its container and not for its process.
+    pub fn memory_of_files(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for file in fs::read_dir(format!("/proc/{}/fd", self.pid()?))? {
+            let path = file?.path();
+            // It may have been closed meanwhile.
+            let in_memory =
+                fs::read_link(&path).is_ok_and(|name| name.to_string_lossy().starts_with("/memfd:"));
+            bytes += fs::metadata(&path).ok().filter(|_| in_memory).map_or(0, |file| file.blocks() * 512);
+        }
+        Ok(bytes)
     }
 
     fn memory_of(&self, what: &str) -> Result<u64> {

@@ -287,6 +287,34 @@ pub(crate) fn slow_to_compile(number: u8) -> Result<Vec<u8>> {
     Ok(gzip.finish()?)
 }
 
+/// A module, compressed to a thousandth, that has so much data, and answers with a status; each number makes another one.
+pub(crate) fn packed(size: usize, number: u8) -> Result<Vec<u8>> {
+    /// Behind the two numbers that say where the answer lies, and how long it is.
+    const ANSWER: usize = 16;
+    const DATA: u8 = 11;
+    let answer = r#"{"children":[],"status":{"is":"large"}}"#;
+    let code = command(&format!(
+        r#"(import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+           (memory (export "memory") {})
+           (func (export "_start")
+             (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))"#,
+        size.div_ceil(PAGE)
+    ))?;
+    let mut data = vec![number | 0x80; size];
+    let place = [ANSWER, answer.len()].map(|number| u32::try_from(number).map(u32::to_le_bytes));
+    for (nth, bytes) in place.into_iter().enumerate() {
+        data[nth * 4..][..4].copy_from_slice(&bytes?);
+    }
+    data[ANSWER..][..answer.len()].copy_from_slice(answer.as_bytes());
+    // One segment, at a constant place.
+    let segment = [&[1, 0, 0x41, 0, 0x0b][..], &leb(size)?, &data].concat();
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+    for piece in [&code[..], &[DATA], &leb(segment.len())?, &segment] {
+        gzip.write_all(piece)?;
+    }
+    Ok(gzip.finish()?)
+}
+
 /// A number that WebAssembly wrote, and its bytes.
 fn from_leb(bytes: &[u8]) -> Result<(usize, usize)> {
     let size = 1 + bytes.iter().position(|byte| byte & 0x80 == 0).context("a number without an end")?;

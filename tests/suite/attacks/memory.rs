@@ -28,6 +28,11 @@ const BESIDE_MIB: u32 = 200;
 /// What the server may keep once large objects are gone, in MiB.
 const REST_MIB: u32 = 120;
 
+/// What the server may take of large modules, in MiB. All of the short form together have 200.
+fn modules_mib() -> f64 {
+    form(200.0, 400.0)
+}
+
 /// Parents of each controller.
 const PARENTS: u32 = 5;
 
@@ -212,4 +217,35 @@ pub(crate) async fn large_objects_of_others_are_listed_in_small_pages(test: &mut
     }
     let rest = rest()?;
     test.at_most("memory when they are gone", rest.into(), "MiB", REST_MIB.into())
+}
+
+/// The largest module with default flags that every call can begin: `--module-size-max` has room for no more data, and so has
+/// the memory of a hook.
+const LARGEST_MIB: usize = 63;
+
+/// Tenants store modules of a few KiB each that are large when they are unpacked.
+pub(crate) async fn packed_modules_are_unpacked_in_turns_and_kept_in_files(test: &mut Fixture) -> Result<()> {
+    let (count, mib) = (form(5_u8, 20), form(40, LARGEST_MIB));
+    test.define_kind().await?;
+    let cache = test.plane().scratch().join(format!("{}-modules", test.name()));
+    test.server().flag(&format!("--module-cache-dir={}", cache.display()));
+    test.serve()?;
+    for nth in 0..count {
+        let name = format!("large-{nth}");
+        test.store(&name, &wasm::packed(mib << 20, nth)?).await?;
+        let controller = test.controller().renamed(&format!("{}-{name}", test.name()));
+        test.host(controller.of_parents_with("row", &name).synced_by(test.hook(&name))).await?;
+        test.create(test.parent(&name).labelled("row", &name)).await?;
+    }
+    for nth in 0..count {
+        let name = format!("large-{nth}");
+        until("the answers of all hooks", PATIENCE, || async {
+            let parent = test.parents().get(&name).await?;
+            Ok(if parent["status"]["is"] == "large" { Ok(()) } else { Err(parent.to_string()) })
+        })
+        .await?;
+    }
+    memory_at_most(test, "memory", modules_mib())?;
+    let rest = u32::try_from((test.server().memory()? + test.server().memory_of_files()?) >> 20)?;
+    test.at_most("memory once all are loaded, with files in memory", rest.into(), "MiB", modules_mib())
 }

@@ -58,6 +58,7 @@ fn by_hooks() -> Vec<Test> {
             large_answers_of_webhooks_take_turns,
             parents_that_are_large_when_read_take_turns,
             large_objects_of_others_are_listed_in_small_pages,
+            packed_modules_are_unpacked_in_turns_and_kept_in_files,
         },
         related::{
             ten_thousand_equal_rules_count_once,

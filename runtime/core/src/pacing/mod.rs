@@ -6,6 +6,7 @@ pub mod lanes;
 pub mod memory;
 pub mod pages;
 pub mod self_triggered;
+pub mod shares;
 pub mod turns;
 
 use std::time::Duration;

@@ -1,7 +1,10 @@
 //! Artifacts: machine code that is trusted because our own compiler made it. No other file gives that trust.
 
 use std::fmt;
+use std::fs::File;
 use std::hash::{Hash, Hasher};
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsRawFd;
 
 use ring::hmac;
 use sha2::{Digest as _, Sha256};
@@ -11,8 +14,9 @@ use wasmtime::{Engine, Module};
 use super::outline::WasmKind;
 use super::{Code, Digest};
 
-/// Bytes from our compiler, directly or by way of a cache that only the server can write.
-pub(super) struct Artifact(Vec<u8>);
+/// Bytes from our compiler, directly or by way of a cache that only the server can write. They lie in a file that only this
+/// process can open (`code_files`).
+pub(super) struct Artifact(File);
 
 /// The name of an artifact: the module, and all settings that decide about its code.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,23 +29,40 @@ pub struct SealKey([u8; 32]);
 /// Bytes of the seal of name and code, which is stored behind the code.
 const SEAL: usize = 32;
 
+/// Bytes that are read at once.
+const PIECE: usize = 64 << 10;
+
 impl Artifact {
     /// The output of a compiler that ended with success.
-    pub(super) fn compiled(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+    pub(super) fn compiled(output: File) -> Self {
+        Self(output)
     }
 
-    /// The artifact that was stored under this name, if its seal is right.
-    pub(super) fn open(key: &SealKey, name: &Name, mut stored: Vec<u8>) -> Option<Self> {
-        let (code, seal) = stored.split_last_chunk::<SEAL>()?;
-        hmac::verify(&key.hmac(), &digest(name, code), seal).ok()?;
-        stored.truncate(stored.len() - SEAL);
-        Some(Self(stored))
+    /// The artifact of so many bytes that was stored under this name, if its seal is right. `own` gets a copy: what lies in
+    /// the cache may change later.
+    ///
+    /// # Errors
+    /// The bytes cannot be read or copied.
+    pub(super) fn open(
+        key: &SealKey,
+        name: &Name,
+        (mut stored, len): (impl Read, u64),
+        mut own: File,
+    ) -> io::Result<Option<Self>> {
+        let Some(len) = len.checked_sub(SEAL as u64) else { return Ok(None) };
+        let found = copy(name, &mut (&mut stored).take(len), &mut own)?;
+        let mut seal = Vec::new();
+        stored.read_to_end(&mut seal)?;
+        let is_right = hmac::verify(&key.hmac(), &found, &seal).is_ok();
+        Ok(is_right.then_some(Self(own)))
     }
 
-    /// The two pieces to store, one after the other: code and seal.
-    pub(super) fn seal(&self, key: &SealKey, name: &Name) -> (&[u8], hmac::Tag) {
-        (&self.0, hmac::sign(&key.hmac(), &digest(name, &self.0)))
+    /// Writes what is to be stored: code and seal.
+    pub(super) fn store(&self, key: &SealKey, name: &Name, into: &mut impl Write) -> io::Result<()> {
+        let mut code = &self.0;
+        code.rewind()?;
+        let digest = copy(name, &mut code, into)?;
+        into.write_all(hmac::sign(&key.hmac(), &digest).as_ref())
     }
 
     /// Code that the engine can run.
@@ -49,14 +70,34 @@ impl Artifact {
     /// # Errors
     /// An engine with other settings made the artifact, or it is for another machine.
     pub(super) fn load(&self, engine: &Engine, kind: WasmKind) -> wasmtime::Result<Code> {
+        // Of a file without a name this is the way to it.
+        let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
         #[expect(unsafe_code, reason = "wasmtime cannot check machine code, and the types of this file do")]
         // SAFETY: `Engine::precompile_module` or `precompile_component` of our own program wrote these bytes. They came over a
         // pipe from a child that ended with success, or out of a folder that only the server can write, with a seal that only
-        // its key makes. wasmtime refuses the one kind where it is taken for the other.
+        // its key makes, which was right for the bytes of this very file. wasmtime refuses the one kind where it is taken for
+        // the other. The file does not change while it is mapped: it has no name by which others could open it, and nothing
+        // writes to it once it is an artifact.
+        let mapped = unsafe {
+            match kind {
+                WasmKind::Module => Module::deserialize_file(engine, &path).map(Code::Module),
+                WasmKind::Component => Component::deserialize_file(engine, &path).map(Code::Component),
+            }
+        };
+        mapped.or_else(|error| self.load_copy(engine, kind).or(Err(error)))
+    }
+
+    /// The same with a copy in memory, where nothing of the folder's disk may run (`noexec`).
+    fn load_copy(&self, engine: &Engine, kind: WasmKind) -> wasmtime::Result<Code> {
+        let (mut file, mut bytes) = (&self.0, Vec::new());
+        file.rewind()?;
+        file.read_to_end(&mut bytes)?;
+        #[expect(unsafe_code, reason = "wasmtime cannot check machine code, and the types of this file do")]
+        // SAFETY: as above.
         unsafe {
             match kind {
-                WasmKind::Module => Module::deserialize(engine, &self.0).map(Code::Module),
-                WasmKind::Component => Component::deserialize(engine, &self.0).map(Code::Component),
+                WasmKind::Module => Module::deserialize(engine, &bytes).map(Code::Module),
+                WasmKind::Component => Component::deserialize(engine, &bytes).map(Code::Component),
             }
         }
     }
@@ -94,8 +135,20 @@ impl fmt::Debug for SealKey {
     }
 }
 
-fn digest(name: &Name, code: &[u8]) -> [u8; 32] {
-    Sha256::new().chain_update(&name.0).chain_update([0]).chain_update(code).finalize().into()
+/// Copies code, and gives back the digest of it and its name.
+fn copy(name: &Name, from: &mut impl Read, into: &mut impl Write) -> io::Result<[u8; 32]> {
+    let mut digest = Sha256::new().chain_update(&name.0).chain_update([0]);
+    let mut piece = vec![0; PIECE];
+    loop {
+        match from.read(&mut piece)? {
+            0 => return Ok(digest.finalize().into()),
+            len => {
+                let read = piece.get(..len).unwrap_or_default();
+                digest.update(read);
+                into.write_all(read)?;
+            }
+        }
+    }
 }
 
 /// A hasher with the same result in every process, which `std`'s does not promise.
@@ -120,20 +173,32 @@ mod tests {
         SealKey::of(b"secret")
     }
 
+    fn file() -> File {
+        tempfile::tempfile().unwrap()
+    }
+
     fn sealed(name: &Name) -> Vec<u8> {
-        let artifact = Artifact::compiled(b"machine code".to_vec());
-        let (code, seal) = artifact.seal(&key(), name);
-        [code, seal.as_ref()].concat()
+        let mut output = file();
+        output.write_all(b"machine code").unwrap();
+        let mut stored = Vec::new();
+        Artifact::compiled(output).store(&key(), name, &mut stored).unwrap();
+        stored
+    }
+
+    /// The code, if the seal is right.
+    fn open(key: &SealKey, name: &Name, stored: &[u8]) -> Option<Vec<u8>> {
+        let mut artifact = Artifact::open(key, name, (stored, stored.len() as u64), file()).unwrap()?;
+        let mut code = Vec::new();
+        artifact.0.rewind().unwrap();
+        artifact.0.read_to_end(&mut code).unwrap();
+        Some(code)
     }
 
     #[test]
     fn a_sealed_artifact_is_opened() {
         let name = Name("a".into());
-        assert_eq!(Artifact::open(&key(), &name, sealed(&name)).unwrap().0, b"machine code");
-        assert!(
-            Artifact::open(&SealKey::of(b"other"), &name, sealed(&name)).is_none(),
-            "another installation"
-        );
+        assert_eq!(open(&key(), &name, &sealed(&name)).unwrap(), b"machine code");
+        assert!(open(&SealKey::of(b"other"), &name, &sealed(&name)).is_none(), "another installation");
         assert_eq!(format!("{:?}", key()), "SealKey(..)");
     }
 
@@ -145,12 +210,12 @@ mod tests {
             for bit in 0..8 {
                 let mut altered = whole.clone();
                 altered[place] ^= 1 << bit;
-                assert!(Artifact::open(&key(), &name, altered).is_none(), "byte {place}, bit {bit}");
+                assert!(open(&key(), &name, &altered).is_none(), "byte {place}, bit {bit}");
             }
-            assert!(Artifact::open(&key(), &name, whole[..place].to_vec()).is_none(), "{place} bytes");
+            assert!(open(&key(), &name, &whole[..place]).is_none(), "{place} bytes");
         }
-        assert!(Artifact::open(&key(), &name, [whole.as_slice(), b"x"].concat()).is_none(), "a byte more");
-        assert!(Artifact::open(&key(), &Name("b".into()), whole).is_none(), "under another name");
+        assert!(open(&key(), &name, &[whole.as_slice(), b"x"].concat()).is_none(), "a byte more");
+        assert!(open(&key(), &Name("b".into()), &whole).is_none(), "under another name");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Cache of compiled modules: a folder that outlives the server and that several servers may share.
 
+use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +18,7 @@ use super::compiler::MAX_ARTIFACT;
 const MAX_BYTES: u64 = 512 << 20;
 
 /// The prefix of files that are being written.
-const UNFINISHED: &str = ".new-";
+pub(super) const UNFINISHED: &str = ".new-";
 
 /// The age at which an unfinished file has no writer any more.
 const UNFINISHED_TIMEOUT: Duration = Duration::from_hours(1);
@@ -67,11 +68,16 @@ impl Cache {
         Ok(cache)
     }
 
-    /// The artifact under a name. What our key did not seal is left to be replaced.
-    pub(super) fn find(&self, name: &Name) -> Option<Artifact> {
-        let found = match self.read(name) {
+    pub(super) fn folder(&self) -> &Dir {
+        &self.folder
+    }
+
+    /// The artifact under a name, in a file of its own. What our key did not seal is left to be replaced.
+    pub(super) fn find(&self, name: &Name, own: impl FnOnce() -> io::Result<File>) -> Option<Artifact> {
+        let found = match self.open_file(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            read => read.ok().and_then(|stored| Artifact::open(&self.key, name, stored)),
+            Err(_) => None,
+            Ok(stored) => own().and_then(|own| Artifact::open(&self.key, name, stored, own)).ok().flatten(),
         };
         if found.is_none() {
             let file = name.as_str();
@@ -102,12 +108,11 @@ impl Cache {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let mut file = self.folder.open_with(path, &options)?;
-        let (code, seal) = artifact.seal(&self.key, name);
-        file.write_all(code)?;
-        file.write_all(seal.as_ref())
+        artifact.store(&self.key, name, &mut file)
     }
 
-    fn read(&self, name: &Name) -> io::Result<Vec<u8>> {
+    /// A file, and how long it is.
+    fn open_file(&self, name: &Name) -> io::Result<(File, u64)> {
         // No links; and a pipe must not block the open.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         let mut options = OpenOptions::new();
@@ -116,12 +121,10 @@ impl Cache {
         if !found.is_file() || found.len() > MAX_ARTIFACT {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let mut stored = Vec::with_capacity(usize::try_from(found.len()).unwrap_or_default());
-        let mut file = file.into_std();
-        (&mut file).take(MAX_ARTIFACT).read_to_end(&mut stored)?;
+        let file = file.into_std();
         // The time of the last use, by which files are pruned. Without it this file goes earlier than it should.
         file.set_modified(SystemTime::now()).unwrap_or_default();
-        Ok(stored)
+        Ok((file, found.len()))
     }
 
     /// Removes the least recently used files until the rest is within the bound.
@@ -157,6 +160,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::io::Write;
 
     use wasmtime::Engine;
 
@@ -173,7 +177,7 @@ mod tests {
 
     /// Sets the last use of a file to so many hours ago.
     fn used(folder: &Path, file: &str, hours: u64) {
-        let file = std::fs::File::options().append(true).create(true).open(folder.join(file)).unwrap();
+        let file = File::options().append(true).create(true).open(folder.join(file)).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_hours(hours)).unwrap();
     }
 
@@ -188,13 +192,17 @@ mod tests {
         let folder = place.path().join("cache");
         // Room for two artifacts of 100 bytes with their seals.
         let cache = Cache::with_bound(&folder, key(), 300).unwrap();
-        let artifact = || Artifact::compiled(vec![7; 100]);
+        let artifact = || {
+            let mut code = tempfile::tempfile().unwrap();
+            code.write_all(&[7; 100]).unwrap();
+            Artifact::compiled(code)
+        };
         let [a, b, c] = ["a", "b", "c"].map(name);
         for (name, hours) in [(&a, 3), (&b, 2)] {
             cache.keep(name, &artifact());
             used(&folder, name.as_str(), hours);
         }
-        assert!(cache.find(&a).is_some(), "which is a use");
+        assert!(cache.find(&a, tempfile::tempfile).is_some(), "which is a use");
         cache.keep(&c, &artifact());
         assert_eq!(files(&folder), BTreeSet::from([&a, &c].map(|name| name.as_str().to_owned())));
     }

@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -16,8 +17,8 @@ use metahook_core::shorten;
 use rustix::process::{
     Resource, Rlimit, Signal, getrlimit, nice, set_parent_process_death_signal, setrlimit,
 };
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use wasmtime::Engine;
@@ -34,6 +35,9 @@ const MAX_ERROR: usize = 1024;
 
 /// Threads of one compiler.
 const THREADS: u64 = 2;
+
+/// Bytes of a compiler's output that are written at once.
+const PIECE: usize = 256 << 10;
 
 /// The command of this program that compiles; the memory in bytes and the processor time in seconds follow.
 const COMMAND: &str = "compile";
@@ -70,8 +74,9 @@ impl Compiler {
     /// dropped before, it ends the compiler.
     pub(super) async fn compile(
         &self,
-        module: &[u8],
+        module: Vec<u8>,
         bounds: &ModuleBounds,
+        output: File,
     ) -> Result<(Artifact, Instant), ModuleError> {
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await;
@@ -80,7 +85,7 @@ impl Compiler {
         self.started.fetch_add(1, Ordering::Relaxed);
         let time = bounds.compile_time;
         let exchange =
-            tokio::time::timeout(time.saturating_mul(MAX_WAIT), exchange(&mut child, module)).await;
+            tokio::time::timeout(time.saturating_mul(MAX_WAIT), exchange(&mut child, module, output)).await;
         let ended = exchange.unwrap_or(Err(ModuleError::CompileTime(time)));
         if ended.is_err() {
             // It may still run. If it cannot be killed, it has ended already.
@@ -113,24 +118,41 @@ impl Compiler {
 }
 
 /// Writes and reads at the same time, or both processes would wait for each other at a full pipe.
-async fn exchange(child: &mut Child, module: &[u8]) -> Result<(ExitStatus, Vec<u8>, String), ModuleError> {
+async fn exchange(
+    child: &mut Child,
+    module: Vec<u8>,
+    output: File,
+) -> Result<(ExitStatus, File, String), ModuleError> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let feed = async {
+    let feed = async move {
         if let Some(mut stdin) = stdin {
             // A compiler that does not read has ended, and its status says why.
-            stdin.write_all(module).await.unwrap_or_default();
+            stdin.write_all(&module).await.unwrap_or_default();
         }
+        drop(module);
     };
-    let ((), artifact, stderr) =
-        tokio::join!(feed, read(stdout, MAX_ARTIFACT + 1), read(stderr, MAX_ERROR as u64));
-    if artifact.len() as u64 > MAX_ARTIFACT {
+    let ((), artifact, stderr) = tokio::join!(feed, keep(stdout, output), read(stderr, MAX_ERROR as u64));
+    let (artifact, size) = artifact.map_err(|error| ModuleError::Code(error.to_string()))?;
+    if size > MAX_ARTIFACT {
         return Err(ModuleError::Artifact(MAX_ARTIFACT));
     }
     let status = child.wait().await.map_err(|error| ModuleError::Compiler(error.to_string()))?;
     Ok((status, artifact, String::from_utf8_lossy(&stderr).into_owned()))
 }
 
-/// The bytes of a pipe up to a bound, or to an error: an artifact that is cut is found to be so.
+/// Writes what a compiler puts out into a file, up to one byte beyond the bound; gives back how much that is.
+async fn keep(stdout: Option<ChildStdout>, output: File) -> io::Result<(File, u64)> {
+    let mut output = tokio::fs::File::from_std(output);
+    let mut size = 0;
+    if let Some(stdout) = stdout {
+        let mut pieces = BufReader::with_capacity(PIECE, stdout.take(MAX_ARTIFACT + 1));
+        size = tokio::io::copy_buf(&mut pieces, &mut output).await?;
+    }
+    output.flush().await?;
+    Ok((output.into_std().await, size))
+}
+
+/// The bytes of a pipe up to a bound, or to an error.
 async fn read(pipe: Option<impl AsyncRead + Unpin>, max: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
@@ -270,7 +292,7 @@ mod tests {
     #[tokio::test]
     async fn a_missing_compiler_is_an_error() {
         let compiler = Compiler::new(&ModuleSettings::new("/nowhere/at/all"));
-        let error = compiler.compile(b"", &BOUNDS).await.err();
+        let error = compiler.compile(Vec::new(), &BOUNDS, tempfile::tempfile().unwrap()).await.err();
         assert_eq!(error, Some(ModuleError::NoCompiler("No such file or directory (os error 2)".into())));
         assert_eq!(compiler.started.into_inner(), 0);
     }

@@ -6,6 +6,7 @@
 mod artifact;
 mod cache;
 pub(crate) mod check;
+mod code_files;
 mod compiler;
 pub(super) mod component;
 mod component_start;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use metahook_core::api::policy::LimitBounds;
 use metahook_core::shorten;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use wasmtime::component::Component;
 use wasmtime::{Config, Engine, Module};
@@ -31,6 +33,7 @@ use wasmtime::{Config, Engine, Module};
 pub use artifact::SealKey;
 use artifact::{Artifact, Name};
 use cache::Cache;
+use code_files::CodeFiles;
 use compiler::Compiler;
 pub use compiler::compile;
 pub use module_error::ModuleError;
@@ -143,12 +146,25 @@ impl Engines {
     }
 }
 
+/// The bytes of a module, and its turn to be loaded, which ends with them.
+pub struct Unpacked {
+    pub(in crate::hook::wasm) bytes: Vec<u8>,
+    turn: Option<OwnedSemaphorePermit>,
+}
+
 /// A module whose outline is right.
 pub(super) struct Inspected {
+    pub(super) facts: ModuleFacts,
+    module: Unpacked,
+}
+
+/// What is known of a module without its bytes.
+#[derive(Clone, Copy)]
+pub(super) struct ModuleFacts {
     pub(super) digest: Digest,
+    pub(super) size: usize,
     /// What each call begins with.
     pub(super) start: StartWork,
-    pub(super) bytes: Vec<u8>,
 }
 
 /// Code that an engine can run.
@@ -163,6 +179,7 @@ pub(super) struct CodeLoader {
     outline_bounds: OutlineBounds,
     compiler: Compiler,
     cache: Option<Arc<Cache>>,
+    files: Arc<CodeFiles>,
 }
 
 impl ModuleSettings {
@@ -199,6 +216,7 @@ impl CodeLoader {
             };
             Cache::open(folder, key).map_err(warn).ok()
         });
+        let cache = cache.map(Arc::new);
         Self {
             engines,
             outline_bounds: OutlineBounds {
@@ -206,34 +224,39 @@ impl CodeLoader {
                 memory: limits.ceiling.memory,
             },
             compiler: Compiler::new(settings),
-            cache: cache.map(Arc::new),
+            files: Arc::new(CodeFiles::new(cache.clone())),
+            cache,
         }
     }
 
     /// Checks the outline of a module and computes its digest, on a thread for blocking work.
-    pub(super) async fn inspect(&self, bytes: Vec<u8>) -> Result<Inspected, ModuleError> {
+    pub(super) async fn inspect(&self, module: Unpacked) -> Result<Inspected, ModuleError> {
         let bounds = self.outline_bounds;
         let inspect = move || {
-            let start = check::inspect(&bytes, bounds)?;
-            Ok(Inspected { digest: Digest::of(&bytes), start, bytes })
+            let start = check::inspect(&module.bytes, bounds)?;
+            let (digest, size) = (Digest::of(&module.bytes), module.bytes.len());
+            Ok(Inspected { facts: ModuleFacts { digest, size, start }, module })
         };
         blocking(inspect).await
     }
 
-    /// Code of a module that has been inspected.
+    /// Code of a module that has been inspected. Its bytes go as soon as a compiler has them.
     pub(super) async fn load(
         &self,
-        Inspected { digest, bytes, .. }: &Inspected,
+        Inspected { facts, module: Unpacked { bytes, turn: _turn } }: Inspected,
         bounds: &ModuleBounds,
     ) -> Result<(Code, Origin), ModuleError> {
         let start = Instant::now();
-        let kind = WasmKind::of(bytes);
+        let kind = WasmKind::of(&bytes);
         let engine = self.engines.of(kind);
-        let name = Name::new(*digest, engine);
+        let name = Name::new(facts.digest, engine);
         if let Some(code) = self.cached(&name, kind).await {
             return Ok((code, Origin::Cached(start.elapsed())));
         }
-        let (artifact, start) = self.compiler.compile(bytes, bounds).await?;
+        let files = Arc::clone(&self.files);
+        let create = move || files.create().map_err(|error| ModuleError::Code(error.to_string()));
+        let output = blocking(create).await?;
+        let (artifact, start) = self.compiler.compile(bytes, bounds, output).await?;
         let artifact = Arc::new(artifact);
         let engine = engine.clone();
         let compiled = Arc::clone(&artifact);
@@ -259,11 +282,11 @@ impl CodeLoader {
     }
 
     async fn cached(&self, name: &Name, kind: WasmKind) -> Option<Code> {
-        let cache = Arc::clone(self.cache.as_ref()?);
+        let (cache, files) = (Arc::clone(self.cache.as_ref()?), Arc::clone(&self.files));
         let engine = self.engines.of(kind).clone();
         let name = name.clone();
         let find = move || {
-            let loaded = cache.find(&name)?.load(&engine, kind);
+            let loaded = cache.find(&name, || files.create())?.load(&engine, kind);
             let warn = |error: &wasmtime::Error| {
                 tracing::warn!(file = name.as_str(), %error, "no code of this engine: the module is compiled again");
             };
@@ -295,6 +318,19 @@ pub(super) async fn blocking<T: Send + 'static>(
 ) -> Result<T, ModuleError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|panic| Err(ModuleError::Bug(panic.to_string())))
+}
+
+impl Unpacked {
+    pub(super) fn in_turn(bytes: Vec<u8>, turn: OwnedSemaphorePermit) -> Self {
+        Self { bytes, turn: Some(turn) }
+    }
+}
+
+/// Bytes that nobody else has to wait for.
+impl From<Vec<u8>> for Unpacked {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, turn: None }
+    }
 }
 
 impl Origin {

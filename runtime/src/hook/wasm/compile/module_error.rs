@@ -98,6 +98,8 @@ pub enum ModuleError {
     CompileMemory(u64),
     #[error("the compiled module has more than {}: make it smaller", print_bytes(*.0))]
     Artifact(u64),
+    #[error("the module's code cannot be written to a file (--module-cache-dir): {0}")]
+    Code(String),
     #[error("this server has no runner for {language}: there is no {} (--runners): build it with `cargo xtask runners`, or use an image that has it", path.display())]
     NoRunner { language: &'static str, path: PathBuf },
     #[error("the runner for {language} cannot be used: {why}")]
@@ -123,6 +125,7 @@ impl ModuleError {
         match self {
             Self::CompileTime(_)
             | Self::CompileMemory(_)
+            | Self::Code(_)
             | Self::Compiler(_)
             | Self::NoCompiler(_)
             | Self::NoRunner { .. }

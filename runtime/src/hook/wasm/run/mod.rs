@@ -25,7 +25,7 @@ use wasmtime::{
 };
 
 use super::compile::{
-    Code, Digest, Engines, Inspected, ModuleError, ModuleSettings, Origin, StartWork,
+    Code, Digest, Engines, ModuleError, ModuleFacts, ModuleSettings, Origin, StartWork,
     component_engine_config, engine_config,
 };
 pub(crate) use super::wasi::Script;
@@ -168,7 +168,7 @@ impl Runtime {
     /// The code imports a function that WASI has with another type.
     pub(super) fn module(
         &self,
-        Inspected { digest, start, bytes }: &Inspected,
+        ModuleFacts { digest, size, start }: ModuleFacts,
         code: &Code,
         origin: Origin,
     ) -> Result<Module, ModuleError> {
@@ -181,12 +181,12 @@ impl Runtime {
             }
         };
         Ok(Module {
-            digest: *digest,
-            size: bytes.len(),
+            digest,
+            size,
             origin,
             runner: None,
             ready,
-            start: *start,
+            start,
             script: None,
             conduct: Conduct::default(),
         })
@@ -429,8 +429,9 @@ mod tests {
     fn module(runtime: &Runtime, text: &str) -> Module {
         let bytes = wat::parse_str(text).unwrap();
         let code = Code::Module(wasmtime::Module::new(&runtime.engines.modules, &bytes).unwrap());
-        let inspected = Inspected { digest: Digest::of(&bytes), start: StartWork::default(), bytes };
-        runtime.module(&inspected, &code, Origin::Compiled(Duration::ZERO)).unwrap()
+        let (digest, size) = (Digest::of(&bytes), bytes.len());
+        let facts = ModuleFacts { digest, size, start: StartWork::default() };
+        runtime.module(facts, &code, Origin::Compiled(Duration::ZERO)).unwrap()
     }
 
     #[tokio::test]

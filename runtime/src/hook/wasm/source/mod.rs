@@ -3,6 +3,7 @@
 //! A hook is one value: its module and the content of its mounts, each the last good one. A reconcile takes it once, so it never
 //! mixes versions. Only the ConfigMaps and Secrets that controllers name are watched, never all of a cluster's.
 
+mod load_turns;
 mod module_file;
 mod module_source;
 mod module_state;

@@ -216,8 +216,8 @@ impl Loader {
             let (map, key) = (Arc::clone(&map), key.clone());
             ModuleSourceError::Module { map, key, found, source: Box::new(source) }
         };
-        let bytes = self.registry.unpack(stored).await.map_err(|source| refused(source, None))?;
-        let (found, size) = (Digest::of(&bytes).hex(), bytes.len());
+        let module = self.registry.unpack(stored).await.map_err(|source| refused(source, None))?;
+        let (found, size) = (Digest::of(&module.bytes).hex(), module.bytes.len());
         if let Some(index) =
             index.filter(|index| index.sha256 != found || u64::try_from(size) != Ok(index.size))
         {
@@ -228,10 +228,10 @@ impl Loader {
             return Err(ModuleSourceError::Pinned { map, key, found, pinned });
         }
         let loaded = match language {
-            None => self.registry.load_for(bytes, is_retry).await,
+            None => self.registry.load_for(module, is_retry).await,
             Some(language) => {
                 let caller = Caller { controller: &self.controller, is_retry };
-                self.registry.load_script_for(language, &key, bytes, caller).await
+                self.registry.load_script_for(language, &key, module.bytes, caller).await
             }
         };
         loaded.map_err(|source| refused(source, Some(found)))

@@ -10,10 +10,10 @@ use futures_util::future::{BoxFuture, Shared, WeakShared};
 use metahook_core::api::policy::Limits;
 use tokio::time::Instant;
 
+use super::load_turns::LoadTurns;
 use super::runners::Runners;
-use super::unpack::unpack;
 use crate::hook::wasm::compile::{
-    CodeLoader, Digest, Inspected, ModuleBounds, ModuleError, Origin, blocking, retry_delay,
+    CodeLoader, Digest, Inspected, ModuleBounds, ModuleError, Origin, Unpacked, retry_delay,
 };
 use crate::hook::wasm::run::{EngineError, Module, Runtime, RuntimeSettings};
 use crate::sync::lock;
@@ -34,6 +34,7 @@ pub struct ModuleRegistry {
     pub(super) limits: Limits,
     pub(super) code: CodeLoader,
     pub(super) runners: Runners,
+    turns: LoadTurns,
     entries: Mutex<Entries>,
 }
 
@@ -72,32 +73,33 @@ impl ModuleRegistry {
         let code = CodeLoader::new(runtime.engines.clone(), &settings.modules, &settings.limits);
         let runners = Runners::new(settings.modules.runners.clone());
         let (bounds, limits) = (settings.modules.bounds, settings.limits.default);
-        Ok(Self { runtime, bounds, limits, code, runners, entries: Mutex::default() })
+        let turns = LoadTurns::new();
+        Ok(Self { runtime, bounds, limits, code, runners, turns, entries: Mutex::default() })
     }
 
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// Stored bytes to a module's bytes.
-    pub async fn unpack(&self, stored: Vec<u8>) -> Result<Vec<u8>, ModuleError> {
-        let bounds = self.bounds;
-        blocking(move || unpack(stored, &bounds)).await
+    /// Stored bytes to a module's bytes, when it is their turn; it ends when the module is loaded.
+    pub async fn unpack(&self, stored: Vec<u8>) -> Result<Unpacked, ModuleError> {
+        self.turns.unpack(stored, self.bounds).await
     }
 
     /// Loads a module: compiles it, or finds it compiled.
     ///
     /// *Guarantees*: each digest is compiled once at a time, however many callers there are; a caller that is dropped takes
     /// nothing from the others.
-    pub async fn load(self: &Arc<Self>, bytes: Vec<u8>) -> Loaded {
-        self.load_for(bytes, false).await
+    pub async fn load(self: &Arc<Self>, module: impl Into<Unpacked>) -> Loaded {
+        self.load_for(module.into(), false).await
     }
 
     /// `is_retry`: the bytes are those of the caller's load before, which failed.
-    pub(super) async fn load_for(self: &Arc<Self>, bytes: Vec<u8>, is_retry: bool) -> Loaded {
-        let module = self.code.inspect(bytes).await?;
+    pub(super) async fn load_for(self: &Arc<Self>, module: Unpacked, is_retry: bool) -> Loaded {
+        let module = self.code.inspect(module).await?;
         let this = Arc::clone(self);
-        self.once(module.digest, is_retry, || async move { this.make(&module, &this.bounds).await }).await
+        self.once(module.facts.digest, is_retry, || async move { this.make(module, &this.bounds).await })
+            .await
     }
 
     /// The module under a digest, which is made where it is neither known nor on its way.
@@ -127,10 +129,11 @@ impl ModuleRegistry {
         self.code.compilations()
     }
 
-    pub(super) async fn make(&self, module: &Inspected, bounds: &ModuleBounds) -> Loaded {
+    pub(super) async fn make(&self, module: Inspected, bounds: &ModuleBounds) -> Loaded {
+        let facts = module.facts;
         let (code, origin) = self.code.load(module, bounds).await?;
-        let (digest, size) = (module.digest, module.bytes.len());
-        let module = self.runtime.module(module, &code, origin)?;
+        let (digest, size) = (facts.digest, facts.size);
+        let module = self.runtime.module(facts, &code, origin)?;
         let (cached, time) = match origin {
             Origin::Compiled(time) => (false, time),
             Origin::Cached(time) => (true, time),

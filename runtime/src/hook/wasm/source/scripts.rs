@@ -76,8 +76,8 @@ impl ModuleRegistry {
         if let Some(language) = Language::of_file(&name) {
             return self.load_script(language, &name, stored).await;
         }
-        let bytes = self.unpack(stored).await?;
-        self.load(bytes).await
+        let module = self.unpack(stored).await?;
+        self.load(module).await
     }
 
     /// Compiles the interpreters that are there, before any script needs one. Those that a cache keeps stay loaded only
@@ -130,8 +130,8 @@ impl ModuleRegistry {
             Err(error) => return Err(refused(format!("{}: {error}", path.display()))),
         };
         let loaded = async {
-            let module = self.code.inspect(bytes).await?;
-            self.make(&module, &RUNNER_BOUNDS).await
+            let module = self.code.inspect(bytes.into()).await?;
+            self.make(module, &RUNNER_BOUNDS).await
         };
         loaded.await.map_err(|error: ModuleError| refused(error.to_string()))
     }

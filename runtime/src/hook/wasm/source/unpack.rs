@@ -1,6 +1,6 @@
 //! Decompression of stored modules: plain, gzip or zstd, by their first bytes.
 
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, Read, Write};
 
 use flate2::bufread::GzDecoder;
 use zstd::stream::read::Decoder as ZstdDecoder;
@@ -23,18 +23,35 @@ pub fn unpack(stored: Vec<u8>, bounds: &ModuleBounds) -> Result<Vec<u8>, ModuleE
     if stored.len() as u64 > bounds.packed {
         return Err(ModuleError::Packed { encoding, found: stored.len(), bound: bounds.packed });
     }
-    let (bytes, left) = match encoding {
+    let mut bytes = Vec::new();
+    decode(&stored, encoding, bounds.size, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The bytes that [`unpack`] makes of a module, which are counted and not kept.
+pub(super) fn unpacked_size(stored: &[u8], bounds: &ModuleBounds) -> Result<u64, ModuleError> {
+    let packed = stored.len() as u64;
+    match encoding(stored) {
+        // Too many are refused later.
+        Some(encoding) if packed <= bounds.packed => decode(stored, encoding, bounds.size, &mut io::sink()),
+        _ => Ok(packed),
+    }
+}
+
+/// Decodes all that is stored, up to the bound; gives back how much that is.
+fn decode(stored: &[u8], encoding: Encoding, bound: u64, into: &mut impl Write) -> Result<u64, ModuleError> {
+    let (size, left) = match encoding {
         Encoding::Gzip => {
-            let mut decoder = GzDecoder::new(stored.as_slice());
-            (read(&mut decoder, encoding, bounds.size)?, decoder.into_inner())
+            let mut decoder = GzDecoder::new(stored);
+            (read(&mut decoder, encoding, bound, into)?, decoder.into_inner())
         }
         Encoding::Zstd => {
-            let mut decoder = zstd_decoder(stored.as_slice()).map_err(|error| broken(encoding, &error))?;
-            (read(&mut decoder, encoding, bounds.size)?, decoder.finish())
+            let mut decoder = zstd_decoder(stored).map_err(|error| broken(encoding, &error))?;
+            (read(&mut decoder, encoding, bound, into)?, decoder.finish())
         }
     };
     match left.len() {
-        0 => Ok(bytes),
+        0 => Ok(size),
         count => Err(ModuleError::Trailing { encoding, count }),
     }
 }
@@ -54,13 +71,15 @@ fn zstd_decoder<R: BufRead>(stored: R) -> io::Result<ZstdDecoder<'static, R>> {
 }
 
 /// Reads to the end, or to one byte beyond the bound.
-fn read(decoder: &mut impl Read, encoding: Encoding, bound: u64) -> Result<Vec<u8>, ModuleError> {
-    let mut bytes = Vec::new();
-    decoder
-        .take(bound.saturating_add(1))
-        .read_to_end(&mut bytes)
-        .map_err(|error| broken(encoding, &error))?;
-    if bytes.len() as u64 <= bound { Ok(bytes) } else { Err(ModuleError::Size(bound)) }
+fn read(
+    decoder: &mut impl Read,
+    encoding: Encoding,
+    bound: u64,
+    into: &mut impl Write,
+) -> Result<u64, ModuleError> {
+    let size = io::copy(&mut decoder.take(bound.saturating_add(1)), into);
+    let size = size.map_err(|error| broken(encoding, &error))?;
+    if size <= bound { Ok(size) } else { Err(ModuleError::Size(bound)) }
 }
 
 fn broken(encoding: Encoding, error: &io::Error) -> ModuleError {
@@ -121,9 +140,11 @@ mod tests {
         assert_eq!(unpack(largest.clone(), &BOUNDS), Ok(largest.clone()));
         assert_eq!(unpack(larger.clone(), &BOUNDS), Err(ModuleError::Size(10_000)));
         for (encoding, stored) in both(&largest) {
+            assert_eq!(unpacked_size(&stored, &BOUNDS), Ok(10_000));
             assert_eq!(unpack(stored, &BOUNDS), Ok(largest.clone()), "{encoding}");
         }
         for (encoding, stored) in both(&larger) {
+            assert_eq!(unpacked_size(&stored, &BOUNDS), Err(ModuleError::Size(10_000)));
             assert_eq!(unpack(stored, &BOUNDS), Err(ModuleError::Size(10_000)), "{encoding}");
         }
     }
@@ -152,10 +173,16 @@ mod tests {
         let zeros = vec![0; 64 << 20];
         let (gzip, zstd) = (gzip(&zeros), zstd(&zeros));
         let mut decoder = Counted(GzDecoder::new(gzip.as_slice()), 0);
-        assert_eq!(read(&mut decoder, Encoding::Gzip, 10_000), Err(ModuleError::Size(10_000)));
+        assert_eq!(
+            read(&mut decoder, Encoding::Gzip, 10_000, &mut io::sink()),
+            Err(ModuleError::Size(10_000))
+        );
         assert_eq!(decoder.1, 10_001);
         let mut decoder = Counted(zstd_decoder(zstd.as_slice()).unwrap(), 0);
-        assert_eq!(read(&mut decoder, Encoding::Zstd, 10_000), Err(ModuleError::Size(10_000)));
+        assert_eq!(
+            read(&mut decoder, Encoding::Zstd, 10_000, &mut io::sink()),
+            Err(ModuleError::Size(10_000))
+        );
         assert_eq!(decoder.1, 10_001);
     }
 

@@ -1,0 +1,67 @@
+//! Files without a name that hold the code of loaded modules: the kernel gives their memory to others, and reads them again.
+//!
+//! Only this process can open them, so what it wrote there is what runs.
+
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::sync::Arc;
+
+use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::cache::{Cache, UNFINISHED};
+
+/// A maker of files: in the folder of a cache, else in memory.
+pub(super) struct CodeFiles(Option<Arc<Cache>>);
+
+impl CodeFiles {
+    pub(super) fn new(cache: Option<Arc<Cache>>) -> Self {
+        Self(cache)
+    }
+
+    /// An empty file. Where the folder has no room for one, it lies in memory.
+    pub(super) fn create(&self) -> io::Result<File> {
+        let Some(cache) = &self.0 else { return in_memory() };
+        in_folder(cache.folder()).or_else(|error| {
+            tracing::warn!(%error, "no file can be made in --module-cache-dir: a module's code stays in memory");
+            in_memory()
+        })
+    }
+}
+
+fn in_memory() -> io::Result<File> {
+    Ok(memfd_create("module", MemfdFlags::CLOEXEC)?.into())
+}
+
+/// Where the server ends before the file has lost its name, the cache removes it later.
+fn in_folder(folder: &Dir) -> io::Result<File> {
+    let name = format!("{UNFINISHED}{:016x}", RandomState::new().build_hasher().finish());
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = folder.open_with(&name, &options)?;
+    folder.remove_file(&name)?;
+    Ok(file.into_std())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::super::SealKey;
+    use super::*;
+
+    #[test]
+    fn a_file_has_no_name_in_its_folder() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("cache");
+        let cache = Arc::new(Cache::open(&folder, SealKey::of(b"secret")).unwrap());
+        let on_disk = CodeFiles::new(Some(Arc::clone(&cache))).create().unwrap().metadata().unwrap();
+        assert_eq!((on_disk.nlink(), std::fs::read_dir(&folder).unwrap().count()), (0, 0));
+        assert_eq!(on_disk.dev(), std::fs::metadata(&folder).unwrap().dev());
+        assert!(CodeFiles::new(None).create().unwrap().metadata().is_ok_and(|file| file.nlink() == 0));
+        std::fs::remove_dir(&folder).unwrap();
+        let none = CodeFiles::new(Some(cache)).create().unwrap().metadata().unwrap();
+        assert!(none.dev() != on_disk.dev(), "a folder that is gone");
+    }
+}
