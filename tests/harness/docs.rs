@@ -153,6 +153,7 @@ fn limits_of_modules() -> String {
         ["work before the first instruction", "400000", "", &code(&says::start_work(400_001))],
         ["processor time to compile", "60s", "`--module-compile-timeout`", &code(&says::compile_time("60s"))],
         ["memory to compile", "1Gi", "`--module-compile-memory`", &code(&says::compile_memory("1Gi"))],
+        ["code of all modules", "1Gi", "`--module-code-max`", &code(&says::all_code("2Mi", "1025Mi", "1Gi"))],
         ["WebAssembly features", "those of WebAssembly 2", "", &code(&says::feature("memory64", "memory64"))],
         ["imports", "WASI preview 1", "", &code(&says::imports("env.launch"))],
         ["kind of module", "a command", "", &code(says::NO_START)],

@@ -197,6 +197,12 @@ pub fn compile_time(max: &str) -> String {
     )
 }
 
+pub fn all_code(module: &str, together: &str, max: &str) -> String {
+    format!(
+        "with this module's {module}, the code of all loaded modules would take {together}, and {max} are allowed (--module-code-max): raise it where disk and memory have room, or make the modules smaller"
+    )
+}
+
 pub fn compile_memory(max: &str) -> String {
     format!("compiling the module takes more than {max} of memory (--module-compile-memory): make it smaller")
 }

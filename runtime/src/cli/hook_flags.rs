@@ -37,6 +37,9 @@ pub struct ModuleFlags {
     /// Memory to compile a module.
     #[arg(long = "module-compile-memory", value_name = "BYTES", default_value = "1Gi", value_parser = bytes)]
     pub compile_memory: u64,
+    /// Code of all loaded modules together, as it is compiled.
+    #[arg(long = "module-code-max", value_name = "BYTES", default_value = "1Gi", value_parser = bytes)]
+    pub code_max: u64,
     /// Compilations at once; one per two cores when absent.
     #[arg(long = "module-compilations", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub compilations: Option<u16>,
@@ -58,6 +61,7 @@ impl ModuleFlags {
                 functions: self.functions_max,
                 compile_time: self.compile_timeout,
                 compile_memory: self.compile_memory,
+                code: self.code_max,
             },
             // A compiler works with two threads.
             compilations: self.compilations.map_or((cores / 2).max(1), usize::from),

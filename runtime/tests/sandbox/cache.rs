@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use metahook::hook::wasm::compile::{ModuleSettings, Origin, SealKey};
+use metahook::hook::wasm::compile::{ModuleBounds, ModuleSettings, Origin, SealKey};
 use metahook::hook::wasm::run::Module;
 use metahook::hook::wasm::source::ModuleRegistry;
 
@@ -151,4 +151,42 @@ async fn several_servers_may_share_a_folder() {
     for number in 0..MODULES {
         assert!(is_found(&folder, module(number)).await);
     }
+}
+
+/// The code of a module has its first data.
+fn with_data(mib: usize, nth: u8) -> Vec<u8> {
+    let data = format!("{}{nth}", "x".repeat((mib << 20) - 1));
+    wat::parse_str(format!("(module (memory 64) (data (i32.const 0) \"{data}\") (func (export \"_start\")))"))
+        .unwrap()
+}
+
+#[tokio::test]
+async fn the_code_of_all_modules_has_a_bound_and_gives_its_room_back() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("cache");
+    let bounds = ModuleBounds { code: 5 << 20, ..ModuleBounds::default() };
+    let seal_key = Some(SealKey::of(b"secret"));
+    let registry =
+        registry_with(ModuleSettings { bounds, cache: Some(folder.clone()), seal_key, ..modules() });
+    let first = registry.load(with_data(2, 1)).await.unwrap();
+    let second = registry.load(with_data(2, 2)).await.unwrap();
+    let error = registry.load(with_data(2, 3)).await.unwrap_err().to_string();
+    assert!(
+        error.starts_with(
+            "with this module's 3Mi, the code of all loaded modules would take 7Mi, and 5Mi are"
+        ),
+        "{error}"
+    );
+    // A file that is being written to the cache is still in use.
+    until("both are kept", || kept(&folder).len() == 2).await;
+    drop(first);
+    let third = registry.load(with_data(2, 4)).await.unwrap();
+    for module in [&second, &third] {
+        runs(&registry, module).await;
+    }
+    // What is found in the cache takes room, too, and is not compiled again where there is none.
+    let compilations = registry.compilations();
+    let error = registry.load(with_data(2, 1)).await.unwrap_err().to_string();
+    assert!(error.contains("--module-code-max"), "{error}");
+    assert_eq!(registry.compilations(), compilations);
 }

@@ -5,18 +5,23 @@ use std::fs::File;
 use std::hash::{Hash, Hasher};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 use ring::hmac;
 use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 use wasmtime::{Engine, Module};
 
+use super::code_files::CodeSpace;
 use super::outline::WasmKind;
-use super::{Code, Digest};
+use super::{Code, Compiled, Digest};
 
 /// Bytes from our compiler, directly or by way of a cache that only the server can write. They lie in a file that only this
 /// process can open (`code_files`).
-pub(super) struct Artifact(File);
+pub(super) struct Artifact {
+    file: File,
+    space: Arc<CodeSpace>,
+}
 
 /// The name of an artifact: the module, and all settings that decide about its code.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,9 +38,9 @@ const SEAL: usize = 32;
 const PIECE: usize = 64 << 10;
 
 impl Artifact {
-    /// The output of a compiler that ended with success.
-    pub(super) fn compiled(output: File) -> Self {
-        Self(output)
+    /// The output of a compiler that ended with success, with the space that it takes.
+    pub(super) fn compiled(file: File, space: CodeSpace) -> Self {
+        Self { file, space: Arc::new(space) }
     }
 
     /// The artifact of so many bytes that was stored under this name, if its seal is right. `own` gets a copy: what lies in
@@ -47,19 +52,19 @@ impl Artifact {
         key: &SealKey,
         name: &Name,
         (mut stored, len): (impl Read, u64),
-        mut own: File,
+        (mut own, space): (File, CodeSpace),
     ) -> io::Result<Option<Self>> {
         let Some(len) = len.checked_sub(SEAL as u64) else { return Ok(None) };
         let found = copy(name, &mut (&mut stored).take(len), &mut own)?;
         let mut seal = Vec::new();
         stored.read_to_end(&mut seal)?;
         let is_right = hmac::verify(&key.hmac(), &found, &seal).is_ok();
-        Ok(is_right.then_some(Self(own)))
+        Ok(is_right.then_some(Self::compiled(own, space)))
     }
 
     /// Writes what is to be stored: code and seal.
     pub(super) fn store(&self, key: &SealKey, name: &Name, into: &mut impl Write) -> io::Result<()> {
-        let mut code = &self.0;
+        let mut code = &self.file;
         code.rewind()?;
         let digest = copy(name, &mut code, into)?;
         into.write_all(hmac::sign(&key.hmac(), &digest).as_ref())
@@ -71,7 +76,7 @@ impl Artifact {
     /// An engine with other settings made the artifact, or it is for another machine.
     pub(super) fn load(&self, engine: &Engine, kind: WasmKind) -> wasmtime::Result<Code> {
         // Of a file without a name this is the way to it.
-        let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         #[expect(unsafe_code, reason = "wasmtime cannot check machine code, and the types of this file do")]
         // SAFETY: `Engine::precompile_module` or `precompile_component` of our own program wrote these bytes. They came over a
         // pipe from a child that ended with success, or out of a folder that only the server can write, with a seal that only
@@ -80,24 +85,25 @@ impl Artifact {
         // writes to it once it is an artifact.
         let mapped = unsafe {
             match kind {
-                WasmKind::Module => Module::deserialize_file(engine, &path).map(Code::Module),
-                WasmKind::Component => Component::deserialize_file(engine, &path).map(Code::Component),
+                WasmKind::Module => Module::deserialize_file(engine, &path).map(Compiled::Module),
+                WasmKind::Component => Component::deserialize_file(engine, &path).map(Compiled::Component),
             }
         };
-        mapped.or_else(|error| self.load_copy(engine, kind).or(Err(error)))
+        let compiled = mapped.or_else(|error| self.load_copy(engine, kind).or(Err(error)))?;
+        Ok(Code { compiled, space: Arc::clone(&self.space) })
     }
 
     /// The same with a copy in memory, where nothing of the folder's disk may run (`noexec`).
-    fn load_copy(&self, engine: &Engine, kind: WasmKind) -> wasmtime::Result<Code> {
-        let (mut file, mut bytes) = (&self.0, Vec::new());
+    fn load_copy(&self, engine: &Engine, kind: WasmKind) -> wasmtime::Result<Compiled> {
+        let (mut file, mut bytes) = (&self.file, Vec::new());
         file.rewind()?;
         file.read_to_end(&mut bytes)?;
         #[expect(unsafe_code, reason = "wasmtime cannot check machine code, and the types of this file do")]
         // SAFETY: as above.
         unsafe {
             match kind {
-                WasmKind::Module => Module::deserialize(engine, &bytes).map(Code::Module),
-                WasmKind::Component => Component::deserialize(engine, &bytes).map(Code::Component),
+                WasmKind::Module => Module::deserialize(engine, &bytes).map(Compiled::Module),
+                WasmKind::Component => Component::deserialize(engine, &bytes).map(Compiled::Component),
             }
         }
     }
@@ -181,16 +187,18 @@ mod tests {
         let mut output = file();
         output.write_all(b"machine code").unwrap();
         let mut stored = Vec::new();
-        Artifact::compiled(output).store(&key(), name, &mut stored).unwrap();
+        Artifact::compiled(output, CodeSpace::default()).store(&key(), name, &mut stored).unwrap();
         stored
     }
 
     /// The code, if the seal is right.
     fn open(key: &SealKey, name: &Name, stored: &[u8]) -> Option<Vec<u8>> {
-        let mut artifact = Artifact::open(key, name, (stored, stored.len() as u64), file()).unwrap()?;
+        let mut artifact =
+            Artifact::open(key, name, (stored, stored.len() as u64), (file(), CodeSpace::default()))
+                .unwrap()?;
         let mut code = Vec::new();
-        artifact.0.rewind().unwrap();
-        artifact.0.read_to_end(&mut code).unwrap();
+        artifact.file.rewind().unwrap();
+        artifact.file.read_to_end(&mut code).unwrap();
         Some(code)
     }
 

@@ -12,7 +12,9 @@ use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
 use super::artifact::{Artifact, Name, SealKey};
+use super::code_files::CodeFiles;
 use super::compiler::MAX_ARTIFACT;
+use super::module_error::ModuleError;
 
 /// Bytes of all files in the folder: some thousand modules of 100 KB.
 const MAX_BYTES: u64 = 512 << 20;
@@ -73,17 +75,29 @@ impl Cache {
     }
 
     /// The artifact under a name, in a file of its own. What our key did not seal is left to be replaced.
-    pub(super) fn find(&self, name: &Name, own: impl FnOnce() -> io::Result<File>) -> Option<Artifact> {
+    ///
+    /// # Errors
+    /// There is no room for its code: to compile it would make none.
+    pub(super) fn find(
+        &self,
+        name: &Name,
+        files: &CodeFiles,
+        max_code: u64,
+    ) -> Result<Option<Artifact>, ModuleError> {
         let found = match self.open_file(name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(_) => None,
-            Ok(stored) => own().and_then(|own| Artifact::open(&self.key, name, stored, own)).ok().flatten(),
+            Ok(stored) => {
+                let space = files.space(stored.1, max_code)?;
+                let own = files.create();
+                own.and_then(|own| Artifact::open(&self.key, name, stored, (own, space))).ok().flatten()
+            }
         };
         if found.is_none() {
             let file = name.as_str();
             tracing::warn!(file, "damaged, or of another installation: the module is compiled again");
         }
-        found
+        Ok(found)
     }
 
     /// Keeps an artifact under its name.
@@ -164,6 +178,7 @@ mod tests {
 
     use wasmtime::Engine;
 
+    use super::super::code_files::CodeSpace;
     use super::*;
     use crate::hook::wasm::compile::Digest;
 
@@ -195,14 +210,15 @@ mod tests {
         let artifact = || {
             let mut code = tempfile::tempfile().unwrap();
             code.write_all(&[7; 100]).unwrap();
-            Artifact::compiled(code)
+            Artifact::compiled(code, CodeSpace::default())
         };
         let [a, b, c] = ["a", "b", "c"].map(name);
         for (name, hours) in [(&a, 3), (&b, 2)] {
             cache.keep(name, &artifact());
             used(&folder, name.as_str(), hours);
         }
-        assert!(cache.find(&a, tempfile::tempfile).is_some(), "which is a use");
+        let found = cache.find(&a, &CodeFiles::new(None), u64::MAX).unwrap();
+        assert!(found.is_some(), "which is a use");
         cache.keep(&c, &artifact());
         assert_eq!(files(&folder), BTreeSet::from([&a, &c].map(|name| name.as_str().to_owned())));
     }

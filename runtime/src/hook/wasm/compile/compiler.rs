@@ -23,9 +23,10 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use wasmtime::Engine;
 
-use super::artifact::Artifact;
 use super::outline::WasmKind;
-use super::{ModuleBounds, ModuleError, ModuleSettings, check, component_engine_config, engine_config};
+use super::{
+    ModuleBounds, ModuleError, ModuleSettings, Unpacked, check, component_engine_config, engine_config,
+};
 
 /// Bytes of compiled code: a module of 100 KB makes half a megabyte.
 pub(super) const MAX_ARTIFACT: u64 = 256 << 20;
@@ -59,6 +60,13 @@ pub(super) struct Compiler {
     pub(super) started: AtomicU64,
 }
 
+/// A module on its way to a compiler.
+pub(super) enum Source {
+    /// In a file that is read from its present place on.
+    Disk(File),
+    Memory(Unpacked),
+}
+
 impl Compiler {
     pub(super) fn new(settings: &ModuleSettings) -> Self {
         Self {
@@ -74,14 +82,19 @@ impl Compiler {
     /// dropped before, it ends the compiler.
     pub(super) async fn compile(
         &self,
-        module: Vec<u8>,
+        module: Source,
         bounds: &ModuleBounds,
         output: File,
-    ) -> Result<(Artifact, Instant), ModuleError> {
+    ) -> Result<(File, Instant), ModuleError> {
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await;
         let start = Instant::now();
-        let mut child = self.spawn(bounds).map_err(|error| ModuleError::NoCompiler(error.to_string()))?;
+        let (stdin, module) = match module {
+            Source::Disk(file) => (Stdio::from(file), None),
+            Source::Memory(module) => (Stdio::piped(), Some(module)),
+        };
+        let mut child =
+            self.spawn(bounds, stdin).map_err(|error| ModuleError::NoCompiler(error.to_string()))?;
         self.started.fetch_add(1, Ordering::Relaxed);
         let time = bounds.compile_time;
         let exchange =
@@ -91,15 +104,11 @@ impl Compiler {
             // It may still run. If it cannot be killed, it has ended already.
             child.kill().await.unwrap_or_default();
         }
-        let (status, artifact, stderr) = ended?;
-        if status.success() {
-            Ok((Artifact::compiled(artifact), start))
-        } else {
-            Err(explain(status, &stderr, bounds))
-        }
+        let (status, output, stderr) = ended?;
+        if status.success() { Ok((output, start)) } else { Err(explain(status, &stderr, bounds)) }
     }
 
-    fn spawn(&self, bounds: &ModuleBounds) -> io::Result<Child> {
+    fn spawn(&self, bounds: &ModuleBounds, stdin: Stdio) -> io::Result<Child> {
         // The kernel counts whole seconds.
         let processor = bounds.compile_time.as_secs_f64().ceil().max(1.0);
         Command::new(&self.program)
@@ -109,7 +118,7 @@ impl Compiler {
             .env_clear()
             // On a large machine one per core would not fit into its address space.
             .env("RAYON_NUM_THREADS", THREADS.to_string())
-            .stdin(Stdio::piped())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -120,14 +129,14 @@ impl Compiler {
 /// Writes and reads at the same time, or both processes would wait for each other at a full pipe.
 async fn exchange(
     child: &mut Child,
-    module: Vec<u8>,
+    module: Option<Unpacked>,
     output: File,
 ) -> Result<(ExitStatus, File, String), ModuleError> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async move {
-        if let Some(mut stdin) = stdin {
+        if let (Some(mut stdin), Some(module)) = (stdin, &module) {
             // A compiler that does not read has ended, and its status says why.
-            stdin.write_all(&module).await.unwrap_or_default();
+            stdin.write_all(&module.bytes).await.unwrap_or_default();
         }
         drop(module);
     };
@@ -255,6 +264,7 @@ mod tests {
         functions: 0,
         compile_time: std::time::Duration::from_secs(7),
         compile_memory: 1 << 20,
+        code: 1 << 20,
     };
 
     fn exited(code: i32) -> ExitStatus {
@@ -292,7 +302,8 @@ mod tests {
     #[tokio::test]
     async fn a_missing_compiler_is_an_error() {
         let compiler = Compiler::new(&ModuleSettings::new("/nowhere/at/all"));
-        let error = compiler.compile(Vec::new(), &BOUNDS, tempfile::tempfile().unwrap()).await.err();
+        let source = Source::Memory(Vec::new().into());
+        let error = compiler.compile(source, &BOUNDS, tempfile::tempfile().unwrap()).await.err();
         assert_eq!(error, Some(ModuleError::NoCompiler("No such file or directory (os error 2)".into())));
         assert_eq!(compiler.started.into_inner(), 0);
     }

@@ -34,8 +34,9 @@ pub use artifact::SealKey;
 use artifact::{Artifact, Name};
 use cache::Cache;
 use code_files::CodeFiles;
-use compiler::Compiler;
+pub(super) use code_files::CodeSpace;
 pub use compiler::compile;
+use compiler::{Compiler, Source};
 pub use module_error::ModuleError;
 use outline::{OutlineBounds, WasmKind};
 pub use start_work::StartWork;
@@ -74,6 +75,8 @@ pub struct ModuleBounds {
     pub compile_time: Duration,
     /// Address space of the compiler.
     pub compile_memory: u64,
+    /// Bytes of the code of all loaded modules together.
+    pub code: u64,
 }
 
 /// SHA-256 of a module's bytes.
@@ -149,7 +152,7 @@ impl Engines {
 /// The bytes of a module, and its turn to be loaded, which ends with them.
 pub struct Unpacked {
     pub(in crate::hook::wasm) bytes: Vec<u8>,
-    turn: Option<OwnedSemaphorePermit>,
+    _turn: Option<OwnedSemaphorePermit>,
 }
 
 /// A module whose outline is right.
@@ -167,8 +170,13 @@ pub(super) struct ModuleFacts {
     pub(super) start: StartWork,
 }
 
-/// Code that an engine can run.
-pub(super) enum Code {
+/// Code that an engine can run, and the space that it takes.
+pub(super) struct Code {
+    pub(super) compiled: Compiled,
+    pub(super) space: Arc<CodeSpace>,
+}
+
+pub(super) enum Compiled {
     Module(Module),
     Component(Component),
 }
@@ -204,6 +212,7 @@ impl Default for ModuleBounds {
             functions: 50_000,
             compile_time: Duration::from_mins(1),
             compile_memory: 1 << 30,
+            code: 1 << 30,
         }
     }
 }
@@ -240,24 +249,29 @@ impl CodeLoader {
         blocking(inspect).await
     }
 
-    /// Code of a module that has been inspected. Its bytes go as soon as a compiler has them.
+    /// Code of a module that has been inspected. While it waits for a compiler its bytes lie on disk, and its turn has ended.
     pub(super) async fn load(
         &self,
-        Inspected { facts, module: Unpacked { bytes, turn: _turn } }: Inspected,
+        Inspected { facts, module }: Inspected,
         bounds: &ModuleBounds,
     ) -> Result<(Code, Origin), ModuleError> {
         let start = Instant::now();
-        let kind = WasmKind::of(&bytes);
+        let kind = WasmKind::of(&module.bytes);
         let engine = self.engines.of(kind);
         let name = Name::new(facts.digest, engine);
-        if let Some(code) = self.cached(&name, kind).await {
+        if let Some(code) = self.cached(&name, kind, bounds.code).await? {
             return Ok((code, Origin::Cached(start.elapsed())));
         }
         let files = Arc::clone(&self.files);
-        let create = move || files.create().map_err(|error| ModuleError::Code(error.to_string()));
-        let output = blocking(create).await?;
-        let (artifact, start) = self.compiler.compile(bytes, bounds, output).await?;
-        let artifact = Arc::new(artifact);
+        let create = move || {
+            let output = files.create().map_err(|error| ModuleError::Code(error.to_string()))?;
+            let source = files.spill(&module.bytes).map_or(Source::Memory(module), Source::Disk);
+            Ok((source, output))
+        };
+        let (source, output) = blocking(create).await?;
+        let (output, start) = self.compiler.compile(source, bounds, output).await?;
+        let size = output.metadata().map_err(|error| ModuleError::Code(error.to_string()))?.len();
+        let artifact = Arc::new(Artifact::compiled(output, self.files.space(size, bounds.code)?));
         let engine = engine.clone();
         let compiled = Arc::clone(&artifact);
         let code = blocking(move || {
@@ -281,18 +295,19 @@ impl CodeLoader {
         self.compiler.started.load(Ordering::Relaxed)
     }
 
-    async fn cached(&self, name: &Name, kind: WasmKind) -> Option<Code> {
-        let (cache, files) = (Arc::clone(self.cache.as_ref()?), Arc::clone(&self.files));
+    async fn cached(&self, name: &Name, kind: WasmKind, max_code: u64) -> Result<Option<Code>, ModuleError> {
+        let Some(cache) = self.cache.clone() else { return Ok(None) };
+        let files = Arc::clone(&self.files);
         let engine = self.engines.of(kind).clone();
         let name = name.clone();
         let find = move || {
-            let loaded = cache.find(&name, || files.create())?.load(&engine, kind);
+            let Some(found) = cache.find(&name, &files, max_code)? else { return Ok(None) };
             let warn = |error: &wasmtime::Error| {
                 tracing::warn!(file = name.as_str(), %error, "no code of this engine: the module is compiled again");
             };
-            loaded.inspect_err(warn).ok()
+            Ok(found.load(&engine, kind).inspect_err(warn).ok())
         };
-        blocking(move || Ok(find())).await.ok()?
+        blocking(find).await
     }
 
     /// Writes to the cache in the background: the module serves already.
@@ -322,14 +337,14 @@ pub(super) async fn blocking<T: Send + 'static>(
 
 impl Unpacked {
     pub(super) fn in_turn(bytes: Vec<u8>, turn: OwnedSemaphorePermit) -> Self {
-        Self { bytes, turn: Some(turn) }
+        Self { bytes, _turn: Some(turn) }
     }
 }
 
 /// Bytes that nobody else has to wait for.
 impl From<Vec<u8>> for Unpacked {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { bytes, turn: None }
+        Self { bytes, _turn: None }
     }
 }
 

@@ -98,6 +98,11 @@ pub enum ModuleError {
     CompileMemory(u64),
     #[error("the compiled module has more than {}: make it smaller", print_bytes(*.0))]
     Artifact(u64),
+    #[error(
+        "with this module's {}, the code of all loaded modules would take {}, and {} are allowed (--module-code-max): raise it where disk and memory have room, or make the modules smaller",
+        whole_mib(*bytes), whole_mib(others.saturating_add(*bytes)), print_bytes(*max)
+    )]
+    AllCode { bytes: u64, others: u64, max: u64 },
     #[error("the module's code cannot be written to a file (--module-cache-dir): {0}")]
     Code(String),
     #[error("this server has no runner for {language}: there is no {} (--runners): build it with `cargo xtask runners`, or use an image that has it", path.display())]
@@ -118,6 +123,10 @@ pub enum ModuleError {
     Bug(String),
 }
 
+fn whole_mib(bytes: u64) -> String {
+    print_bytes(bytes.checked_next_multiple_of(1 << 20).unwrap_or(bytes))
+}
+
 impl ModuleError {
     /// Whether the same bytes may load another time: the machine may just be busy, or the server wrong. Else the bytes
     /// themselves are refused.
@@ -125,6 +134,7 @@ impl ModuleError {
         match self {
             Self::CompileTime(_)
             | Self::CompileMemory(_)
+            | Self::AllCode { .. }
             | Self::Code(_)
             | Self::Compiler(_)
             | Self::NoCompiler(_)

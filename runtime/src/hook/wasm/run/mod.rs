@@ -25,7 +25,7 @@ use wasmtime::{
 };
 
 use super::compile::{
-    Code, Digest, Engines, ModuleError, ModuleFacts, ModuleSettings, Origin, StartWork,
+    Code, CodeSpace, Compiled, Digest, Engines, ModuleError, ModuleFacts, ModuleSettings, Origin, StartWork,
     component_engine_config, engine_config,
 };
 pub(crate) use super::wasi::Script;
@@ -93,6 +93,8 @@ pub struct Module {
     /// What the interpreter runs.
     script: Option<Script>,
     conduct: Conduct,
+    /// Taken for as long as its code is; a script's is that of its runner.
+    _space: Option<Arc<CodeSpace>>,
 }
 
 /// Code with everything it imports.
@@ -173,9 +175,9 @@ impl Runtime {
         origin: Origin,
     ) -> Result<Module, ModuleError> {
         let import = |error| ModuleError::Import(shorten(&format!("{error:#}"), MAX_ERROR));
-        let ready = match code {
-            Code::Module(code) => Ready::Module(self.linker.instantiate_pre(code).map_err(import)?),
-            Code::Component(code) => {
+        let ready = match &code.compiled {
+            Compiled::Module(code) => Ready::Module(self.linker.instantiate_pre(code).map_err(import)?),
+            Compiled::Component(code) => {
                 let ready = self.component_linker.instantiate_pre(code).map_err(import)?;
                 Ready::Component(ReadyComponent::new(ready)?)
             }
@@ -189,6 +191,7 @@ impl Runtime {
             start,
             script: None,
             conduct: Conduct::default(),
+            _space: Some(Arc::clone(&code.space)),
         })
     }
 
@@ -210,6 +213,7 @@ impl Runtime {
             start,
             script: Some(script),
             conduct: Conduct::default(),
+            _space: None,
         }
     }
 
@@ -428,7 +432,8 @@ mod tests {
     /// A module compiled in this process, whatever it imports.
     fn module(runtime: &Runtime, text: &str) -> Module {
         let bytes = wat::parse_str(text).unwrap();
-        let code = Code::Module(wasmtime::Module::new(&runtime.engines.modules, &bytes).unwrap());
+        let compiled = Compiled::Module(wasmtime::Module::new(&runtime.engines.modules, &bytes).unwrap());
+        let code = Code { compiled, space: Arc::default() };
         let (digest, size) = (Digest::of(&bytes), bytes.len());
         let facts = ModuleFacts { digest, size, start: StartWork::default() };
         runtime.module(facts, &code, Origin::Compiled(Duration::ZERO)).unwrap()

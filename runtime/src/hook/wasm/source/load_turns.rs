@@ -66,6 +66,7 @@ mod tests {
         functions: 0,
         compile_time: Duration::ZERO,
         compile_memory: 0,
+        code: 0,
     };
 
     fn packed(size: usize) -> Vec<u8> {

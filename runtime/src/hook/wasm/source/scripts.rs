@@ -23,6 +23,8 @@ const RUNNER_BOUNDS: ModuleBounds = ModuleBounds {
     functions: 200_000,
     compile_time: Duration::from_mins(30),
     compile_memory: 8 << 30,
+    // They are few, and the server's own.
+    code: u64::MAX,
 };
 
 /// Where an interpreter finds its script and the bytecode of it.

@@ -107,6 +107,7 @@ mod tests {
         functions: 0,
         compile_time: std::time::Duration::ZERO,
         compile_memory: 0,
+        code: 0,
     };
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
