@@ -100,11 +100,11 @@ pub enum ServeError {
 }
 
 /// What a server of `metahook dev` has besides.
-pub(crate) struct DevServer {
-    pub(crate) session: Session,
+pub struct DevServer {
+    pub session: Session,
     /// The file that holds the module of all hooks.
-    pub(crate) module: PathBuf,
-    pub(crate) observer: Observer,
+    pub module: PathBuf,
+    pub observer: Observer,
 }
 
 /// Runs until `stop`; reconciles under way end first.
@@ -113,7 +113,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
 }
 
 /// The same for the one controller of a session. It leaves nothing in the cluster but what it writes for its controller.
-pub(crate) async fn serve_dev(
+pub async fn serve_dev(
     settings: Settings,
     dev: DevServer,
     stop: CancellationToken,

@@ -10,8 +10,8 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use fuzz::guest::{self, Guest as Ours, Guests};
-use metahook::hook::wasm::run::{Call, Files, MountedFolder, Reservation, Seed};
 use metahook_core::api::policy::LimitBounds;
+use metahook_server::hook::wasm::run::{Call, Files, MountedFolder, Reservation, Seed};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use wasmtime::{Engine, Instance, Linker, Module, Store, Val, ValType};

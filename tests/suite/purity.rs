@@ -9,13 +9,13 @@ use acceptance::fixture::Fixture;
 use acceptance::paths;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use metahook::hook::wasm::compile::ModuleSettings;
-use metahook::hook::wasm::run::{
-    Call, Called, Files, Module, MountedFolder, Reservation, RuntimeSettings, Seed, Usage,
-};
-use metahook::hook::wasm::source::ModuleRegistry;
 use metahook_core::api::hook::Language;
 use metahook_core::api::policy::LimitBounds;
+use metahook_server::hook::wasm::compile::ModuleSettings;
+use metahook_server::hook::wasm::run::{
+    Call, Called, Files, Module, MountedFolder, Reservation, RuntimeSettings, Seed, Usage,
+};
+use metahook_server::hook::wasm::source::ModuleRegistry;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, OnceCell};
 

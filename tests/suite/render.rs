@@ -274,7 +274,7 @@ pub(crate) async fn the_built_in_kinds_are_those_of_the_api_server(test: &mut Fi
     for path in versions(&serde_json::from_str(&kubectl.run(&["get", "--raw", "/apis"]).await?)?) {
         served.extend(listed(&serde_json::from_str(&kubectl.run(&["get", "--raw", &path]).await?)?));
     }
-    let known: BTreeSet<_> = metahook::built_in_kinds().collect();
+    let known: BTreeSet<_> = metahook_author::kinds::built_in_kinds().collect();
     let missing: Vec<_> = served.difference(&known).collect();
     let surplus: Vec<_> = known.difference(&served).collect();
     ensure!(missing.is_empty() && surplus.is_empty(), "not known: {missing:?}; not served: {surplus:?}");

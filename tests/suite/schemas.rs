@@ -26,7 +26,8 @@ pub(crate) async fn the_schemas_of_built_in_kinds_are_those_of_the_api_server(
     test: &mut Fixture,
 ) -> Result<()> {
     let kubectl = test.plane().kubectl();
-    let wanted: BTreeSet<_> = metahook::built_in_kinds().map(|(version, kind, ..)| (version, kind)).collect();
+    let wanted: BTreeSet<_> =
+        metahook_author::kinds::built_in_kinds().map(|(version, kind, ..)| (version, kind)).collect();
     let versions: BTreeSet<_> = wanted.iter().map(|(version, _)| version.as_str()).collect();
     let mut published = BTreeMap::new();
     for version in versions.iter().filter(|version| !version.starts_with("metacontroller.k8s.io/")) {
@@ -39,7 +40,7 @@ pub(crate) async fn the_schemas_of_built_in_kinds_are_those_of_the_api_server(
         }
     }
     let lines = lines(&published, &wanted)?;
-    let file = paths::workspace().join("runtime/src/author/schemas/built_in.jsonl");
+    let file = paths::workspace().join("runtime/author/src/schemas/built_in.jsonl");
     if std::env::var_os("BLESS").is_some() {
         fs::write(&file, &lines)?;
     }

@@ -36,9 +36,9 @@ use crate::telemetry::standard::RequestCounts;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
-pub(crate) struct ApiClient {
+pub struct ApiClient {
     /// For watches.
-    pub(crate) client: Client,
+    pub client: Client,
     transport: Transport,
     limit: Option<Arc<Limit>>,
     gate: WriteGate,
@@ -114,7 +114,7 @@ impl ApiClient {
     }
 
     /// Connects by a kubeconfig file, the environment's, or a Pod's service account. `rate`: of all requests but watches.
-    pub(crate) async fn connect(
+    pub async fn connect(
         kubeconfig: Option<&Path>,
         rate: Option<Rate>,
         read_timeout: Duration,
@@ -123,7 +123,7 @@ impl ApiClient {
     }
 
     /// The same, by a context of the kubeconfig where one is named.
-    pub(crate) async fn connect_to(
+    pub async fn connect_to(
         (kubeconfig, context): (Option<&Path>, Option<&str>),
         rate: Option<Rate>,
         read_timeout: Duration,
@@ -187,7 +187,7 @@ impl ApiClient {
     }
 
     /// Waits until the API server answers: six tries, five seconds apart.
-    pub(crate) async fn wait_until_reachable(&self) -> Result<(), ConnectError> {
+    pub async fn wait_until_reachable(&self) -> Result<(), ConnectError> {
         for tries in 1..6 {
             let Err(error) = self.get("/api").await else { return Ok(()) };
             tracing::warn!(error = error_chain(&error), tries, "the API server does not answer yet");
@@ -197,7 +197,7 @@ impl ApiClient {
     }
 
     /// Asks once.
-    pub(crate) async fn is_reachable(&self) -> Result<(), ConnectError> {
+    pub async fn is_reachable(&self) -> Result<(), ConnectError> {
         self.get("/api").await.map(drop).map_err(ConnectError::Unreachable)
     }
 

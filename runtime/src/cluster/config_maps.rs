@@ -11,11 +11,11 @@ use crate::cluster::paths::segment;
 /// At most so many are read.
 const MAX_LISTED: usize = 1000;
 
-pub(crate) fn config_map_id(key: &Key) -> ObjectId {
+pub fn config_map_id(key: &Key) -> ObjectId {
     ObjectId { resource: ReferenceKind::ConfigMap.resource().into(), key: key.clone() }
 }
 
-pub(crate) async fn read_config_map(api: &ApiClient, key: &Key) -> Result<Option<ConfigMap>, RequestError> {
+pub async fn read_config_map(api: &ApiClient, key: &Key) -> Result<Option<ConfigMap>, RequestError> {
     api.read_as(&config_map_id(key)).await
 }
 
@@ -33,7 +33,7 @@ pub(crate) async fn labelled_config_maps(
 }
 
 /// Deletes it as it is now: what another server makes of it meanwhile stays. One that is gone already is as good.
-pub(crate) async fn delete_config_map(api: &ApiClient, key: &Key) -> Result<(), RequestError> {
+pub async fn delete_config_map(api: &ApiClient, key: &Key) -> Result<(), RequestError> {
     let Some(ConfigMap { metadata, .. }) = read_config_map(api, key).await? else { return Ok(()) };
     let uid = metadata.uid.unwrap_or_default();
     let seen = Precondition { uid: &uid, version: metadata.resource_version.as_deref() };

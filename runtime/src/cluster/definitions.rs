@@ -21,7 +21,7 @@ const MANAGER: &str = "metahook";
 
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Applied {
+pub enum Applied {
     Created,
     Replaced,
 }
@@ -59,11 +59,7 @@ fn definition(name: &str) -> ObjectId {
 }
 
 /// Makes the stored definition ours, whoever wrote it, and waits until it is served.
-pub(crate) async fn apply_definition(
-    api: &ApiClient,
-    name: &str,
-    ours: &Value,
-) -> Result<Applied, DefinitionError> {
+pub async fn apply_definition(api: &ApiClient, name: &str, ours: &Value) -> Result<Applied, DefinitionError> {
     let applied = write(api, &definition(name), ours).await?;
     wait_until_established(api, name).await.map(|()| applied)
 }
@@ -92,7 +88,7 @@ async fn write(api: &ApiClient, id: &ObjectId, ours: &Value) -> Result<Applied, 
 }
 
 /// Waits until a definition that is written is served.
-pub(crate) async fn wait_until_established(api: &ApiClient, name: &str) -> Result<(), DefinitionError> {
+pub async fn wait_until_established(api: &ApiClient, name: &str) -> Result<(), DefinitionError> {
     let (id, start) = (definition(name), tokio::time::Instant::now());
     loop {
         let Some(stored) = api.read_as(&id).await? else {

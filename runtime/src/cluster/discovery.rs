@@ -22,7 +22,7 @@ use crate::cluster::watch::watch as watch_resource;
 use crate::sync::lock;
 use crate::telemetry::error_chain;
 
-pub(crate) struct Discovery {
+pub struct Discovery {
     api: ApiClient,
     /// By apiVersion. Emptied when a CustomResourceDefinition changes and once per interval.
     known: Mutex<BTreeMap<String, Arc<Vec<Arc<Resource>>>>>,
@@ -32,7 +32,7 @@ pub(crate) struct Discovery {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DiscoveryError {
+pub enum DiscoveryError {
     #[error(
         "the API server serves no {0}: install its CustomResourceDefinition, or correct apiVersion and resource (the plural, lower case)"
     )]
@@ -95,13 +95,13 @@ impl DiscoveryError {
     }
 
     /// It was asked for, and there is no such kind.
-    pub(crate) fn is_not_served(&self) -> bool {
+    pub fn is_not_served(&self) -> bool {
         matches!(self, Self::NotServed(_) | Self::NoKind(_))
     }
 }
 
 impl Discovery {
-    pub(crate) fn new(api: ApiClient) -> Self {
+    pub fn new(api: ApiClient) -> Self {
         Self {
             published: OpenApi::new(api.clone()),
             api,
@@ -115,14 +115,14 @@ impl Discovery {
         self.changed.subscribe()
     }
 
-    pub(crate) async fn resolve(&self, gvr: &Gvr) -> Result<Arc<Resource>, DiscoveryError> {
+    pub async fn resolve(&self, gvr: &Gvr) -> Result<Arc<Resource>, DiscoveryError> {
         let version = (&*gvr.group, &*gvr.version);
         let found = self.find(version, gvr, |resource| resource.plural == gvr.resource).await?;
         found.ok_or_else(|| DiscoveryError::NotServed(gvr.clone()))
     }
 
     /// The kind in this version, or in another one where this one is no longer served.
-    pub(crate) async fn resolve_any_version(&self, gvr: &Gvr) -> Result<Arc<Resource>, DiscoveryError> {
+    pub async fn resolve_any_version(&self, gvr: &Gvr) -> Result<Arc<Resource>, DiscoveryError> {
         let error = match self.resolve(gvr).await {
             Err(error) if error.is_not_served() => error,
             resolved => return resolved,
@@ -159,7 +159,7 @@ impl Discovery {
         Ok(versions.into_iter().map(|one| one.version).collect())
     }
 
-    pub(crate) async fn resolve_kind(&self, gvk: &Gvk) -> Result<Arc<Resource>, DiscoveryError> {
+    pub async fn resolve_kind(&self, gvk: &Gvk) -> Result<Arc<Resource>, DiscoveryError> {
         let version = (&*gvk.group, &*gvk.version);
         let found = self.find(version, gvk, |resource| resource.gvk == *gvk).await?;
         found.ok_or_else(|| DiscoveryError::NoKind(gvk.clone()))

@@ -33,7 +33,7 @@ impl From<RequestError> for DefinitionsError {
 
 impl ApiClient {
     /// What the API server would keep of an object that is applied over the one that is there, if one is, or its refusal.
-    pub(crate) async fn would_keep(
+    pub async fn would_keep(
         &self,
         id: &ObjectId,
         object: &Value,
@@ -46,7 +46,7 @@ impl ApiClient {
     }
 
     /// All CustomResourceDefinitions.
-    pub(crate) async fn definitions(&self) -> Result<Vec<Value>, DefinitionsError> {
+    pub async fn definitions(&self) -> Result<Vec<Value>, DefinitionsError> {
         let items = self.list(&definitions(), "", "", usize::MAX).await?;
         let mut items =
             items.iter().map(|item| serde_json::from_str(item.get())).collect::<Result<Vec<Value>, _>>()?;

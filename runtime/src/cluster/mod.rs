@@ -1,13 +1,13 @@
 //! The API server: the only folder that speaks to it.
 
 pub(crate) mod access;
-pub(crate) mod api_client;
+pub mod api_client;
 pub(crate) mod apply;
 mod bounds;
-pub(crate) mod config_maps;
-pub(crate) mod definitions;
-pub(crate) mod discovery;
-pub(crate) mod dry_run;
+pub mod config_maps;
+pub mod definitions;
+pub mod discovery;
+pub mod dry_run;
 pub(crate) mod events;
 mod fair_queue;
 mod finalizers;
@@ -16,7 +16,7 @@ mod lease_client;
 pub(crate) mod leases;
 mod lists;
 pub(crate) mod named_objects;
-pub(crate) mod objects;
+pub mod objects;
 mod pages;
 mod paths;
 pub(crate) mod presence;
@@ -25,13 +25,13 @@ pub(crate) mod restores;
 pub(crate) mod rights;
 mod server_side;
 mod suspension;
-pub(crate) mod transport;
+pub mod transport;
 pub(crate) mod watch;
 pub(crate) mod write_gate;
 
 /// Scripted API server for tests: a program answers each request.
-#[cfg(test)]
-pub(crate) mod fake {
+#[cfg(any(test, feature = "fake"))]
+pub mod fake {
     use std::sync::{Arc, Mutex};
 
     use bytes::Bytes;
@@ -48,7 +48,7 @@ pub(crate) mod fake {
     use crate::sync::lock;
 
     /// Each request is answered as `program` says, or never; it may panic. A watch that is accepted stays open.
-    pub(crate) fn answering(
+    pub fn answering(
         program: impl Fn(&Request<Body>) -> Option<Response<String>> + Send + Sync + 'static,
     ) -> ApiClient {
         let program = Arc::new(program);
@@ -78,16 +78,16 @@ pub(crate) mod fake {
 
     /// The reads and writes of objects that a scripted API server received, as `METHOD path`.
     #[derive(Clone, Default)]
-    pub(crate) struct Requests(Arc<Mutex<Vec<String>>>);
+    pub struct Requests(Arc<Mutex<Vec<String>>>);
 
     impl Requests {
-        pub(crate) fn take(&self) -> Vec<String> {
+        pub fn take(&self) -> Vec<String> {
             std::mem::take(&mut *lock(&self.0))
         }
     }
 
     /// Reads and writes of objects are recorded and answered as `program` says; lists and watches are never answered.
-    pub(crate) fn recording(
+    pub fn recording(
         requests: &Requests,
         program: impl Fn(&Request<Body>) -> Option<Response<String>> + Send + Sync + 'static,
     ) -> ApiClient {

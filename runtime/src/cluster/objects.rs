@@ -84,7 +84,7 @@ impl RequestError {
     }
 
     /// Another client was faster, or what is to be written has not been observed yet.
-    pub(crate) fn is_conflict(&self) -> bool {
+    pub fn is_conflict(&self) -> bool {
         matches!(self.kind, RequestErrorKind::Conflict(_) | RequestErrorKind::Unobserved)
     }
 
@@ -187,7 +187,7 @@ impl fmt::Display for WriteOptions<'_> {
 
 /// The object that a deletion is about: another one of its name stays.
 #[derive(Debug)]
-pub(crate) struct Precondition<'a> {
+pub struct Precondition<'a> {
     pub(crate) uid: &'a str,
     /// `None`: whatever has been written to it meanwhile.
     pub(crate) version: Option<&'a str>,
@@ -262,10 +262,7 @@ impl ApiClient {
 
 impl ApiClient {
     /// The object as it is now; `None` where it does not exist.
-    pub(crate) async fn read_as<T: DeserializeOwned>(
-        &self,
-        id: &ObjectId,
-    ) -> Result<Option<T>, RequestError> {
+    pub async fn read_as<T: DeserializeOwned>(&self, id: &ObjectId) -> Result<Option<T>, RequestError> {
         let read = async {
             let answer = self.request_get(id).await?;
             if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { body(&answer).map(Some) }
@@ -294,7 +291,7 @@ impl ApiClient {
     }
 
     /// Puts the object in the place of the version that it carries. One that is gone has changed, too.
-    pub(crate) async fn replace<T: DeserializeOwned>(
+    pub async fn replace<T: DeserializeOwned>(
         &self,
         id: &ObjectId,
         object: &Value,
@@ -312,7 +309,7 @@ impl ApiClient {
 
     /// Server-side apply, also of fields that another manager owns; the object as it is then. A field that the API server does
     /// not know is refused.
-    pub(crate) async fn apply<T: DeserializeOwned>(
+    pub async fn apply<T: DeserializeOwned>(
         &self,
         id: &ObjectId,
         object: &Value,
@@ -331,7 +328,7 @@ impl ApiClient {
     }
 
     /// Deletes the object that was seen; `false` where it is gone already.
-    pub(crate) async fn delete(&self, id: &ObjectId, seen: &Precondition<'_>) -> Result<bool, RequestError> {
+    pub async fn delete(&self, id: &ObjectId, seen: &Precondition<'_>) -> Result<bool, RequestError> {
         let deleted = async {
             let answer = self.request_delete(id, seen).await?;
             if answer.status == StatusCode::NOT_FOUND {
@@ -343,7 +340,7 @@ impl ApiClient {
     }
 
     /// All objects of a kind, page by page.
-    pub(crate) async fn list_objects(&self, resource: &Resource) -> Result<Vec<Object>, RequestError> {
+    pub async fn list_objects(&self, resource: &Resource) -> Result<Vec<Object>, RequestError> {
         let items = self.list(resource, "", "", usize::MAX).await?;
         // Callers look for finalizers or names of modules: an item that is no object has neither.
         Ok(items.iter().filter_map(|item| Object::parse(item.get(), Some(&resource.gvk)).ok()).collect())
@@ -381,7 +378,7 @@ pub(super) fn found(id: &ObjectId, answer: &Answer) -> Result<Option<Object>, Re
 
 impl<'a> Precondition<'a> {
     /// The object with this manifest, whatever has been written to it since.
-    pub(crate) fn seen(object: &'a Value) -> Self {
+    pub fn seen(object: &'a Value) -> Self {
         let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
         Self { uid, version: None }
     }

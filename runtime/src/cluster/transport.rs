@@ -32,7 +32,7 @@ use crate::telemetry::standard::{RequestCounts, method_name};
 
 /// A list or a watch that the API server leaves unanswered for this long is asked for again, and so is a list of which no
 /// further byte comes. The API server itself gives up after this long.
-pub(crate) const READ_TIMEOUT: Duration = Duration::from_mins(1);
+pub const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A watch ends after this long and is taken up again, so that one that is silent is soon known to be dead.
 pub(crate) const WATCH_TIMEOUT: Duration = Duration::from_mins(3);

@@ -14,7 +14,7 @@ use crate::cluster::objects::RequestError;
 use crate::controller::runner::stale_finalizers;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FinalizerCleanupError {
+pub enum FinalizerCleanupError {
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
     #[error(transparent)]
@@ -24,12 +24,12 @@ pub(crate) enum FinalizerCleanupError {
 }
 
 /// The kinds of parents of a controller as it is written; none where it cannot be read.
-pub(crate) fn parent_kinds(kind: ControllerKind, controller: &Object) -> Vec<Gvr> {
+pub fn parent_kinds(kind: ControllerKind, controller: &Object) -> Vec<Gvr> {
     stale_finalizers::parents(kind, controller).unwrap_or_default()
 }
 
 /// The objects that carry the controller's finalizer.
-pub(crate) async fn finalized(
+pub async fn finalized(
     api: &ApiClient,
     kind: ControllerKind,
     controller: &Object,
@@ -55,7 +55,7 @@ pub(crate) async fn finalized(
 }
 
 /// Takes the finalizer off all parents; gives back how many had it. One that fails does not hold the others.
-pub(crate) async fn take_off_finalizers(
+pub async fn take_off_finalizers(
     api: &ApiClient,
     kind: ControllerKind,
     controller: &Object,

@@ -2,17 +2,17 @@
 
 mod brake;
 pub(crate) mod decorator_conflicts;
-pub(crate) mod finalizer_cleanup;
+pub mod finalizer_cleanup;
 pub(crate) mod heavy_work;
 mod hooks;
 pub(crate) mod host;
-pub(crate) mod observer;
+pub mod observer;
 mod read_rights;
 mod reconcile;
 pub(crate) mod related;
 mod runner;
 pub(crate) mod shadows;
-pub(crate) mod troubleshooting;
+pub mod troubleshooting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -22,7 +22,7 @@ const MAX_ERROR: usize = 64 << 10;
 
 /// Gets nothing where nobody observes, as in a server.
 #[derive(Clone, Default)]
-pub(crate) struct Observer(Option<Sender>);
+pub struct Observer(Option<Sender>);
 
 #[derive(Clone)]
 struct Sender {
@@ -31,13 +31,13 @@ struct Sender {
 }
 
 /// The receiving end.
-pub(crate) struct Observations {
-    pub(crate) events: mpsc::Receiver<Observed>,
+pub struct Observations {
+    pub events: mpsc::Receiver<Observed>,
     lost: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
-pub(crate) enum Observed {
+pub enum Observed {
     Called {
         parent: ObjectId,
         call: ObservedCall,
@@ -59,25 +59,25 @@ pub(crate) enum Observed {
 }
 
 #[derive(Debug)]
-pub(crate) struct ObservedCall {
-    pub(crate) hook: HookName,
+pub struct ObservedCall {
+    pub hook: HookName,
     /// `None`: of a webhook.
-    pub(crate) instructions: Option<u64>,
-    pub(crate) log: Log,
+    pub instructions: Option<u64>,
+    pub log: Log,
 }
 
 /// The end of a reconcile that called a hook, wrote, or failed.
 #[derive(Debug)]
-pub(crate) struct Reconciled {
-    pub(crate) parent: ObjectId,
-    pub(crate) beginning: Beginning,
-    pub(crate) retry_state: RetryState,
-    pub(crate) took: Duration,
-    pub(crate) end: ReconcileEnd,
+pub struct Reconciled {
+    pub parent: ObjectId,
+    pub beginning: Beginning,
+    pub retry_state: RetryState,
+    pub took: Duration,
+    pub end: ReconcileEnd,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ReconcileEnd {
+pub enum ReconcileEnd {
     Ok,
     /// It is repeated by itself: another client was faster, or something has to be waited for.
     Again(String),
@@ -85,7 +85,7 @@ pub(crate) enum ReconcileEnd {
 }
 
 impl Observer {
-    pub(crate) fn new() -> (Self, Observations) {
+    pub fn new() -> (Self, Observations) {
         let (events, received) = mpsc::channel(MAX_WAITING);
         let lost = Arc::new(AtomicUsize::new(0));
         (Self(Some(Sender { events, lost: Arc::clone(&lost) })), Observations { events: received, lost })
@@ -116,7 +116,7 @@ impl Observer {
 
 impl Observations {
     /// Events since the last call that found no room.
-    pub(crate) fn lost(&self) -> usize {
+    pub fn lost(&self) -> usize {
         self.lost.swap(0, Ordering::Relaxed)
     }
 }

@@ -8,8 +8,8 @@ use tracing::{Level, enabled};
 use crate::controller::ControllerData;
 
 /// Their lines have targets of their own, so that a filter of the log can choose them.
-pub(crate) const BODIES: &str = "metahook::bodies";
-pub(crate) const DIFFERENCES: &str = "metahook::differences";
+pub const BODIES: &str = "metahook::bodies";
+pub const DIFFERENCES: &str = "metahook::differences";
 
 pub(crate) fn log_request(hook: HookName, body: &[u8]) {
     if enabled!(target: BODIES, Level::TRACE) {

@@ -18,43 +18,43 @@ use crate::memory::Reservation;
 
 /// A hook in one version. A script is a module, and so is a component.
 #[derive(Clone)]
-pub(crate) enum LoadedHook {
+pub enum LoadedHook {
     Wasm { loaded: LoadedModule, limits: Limits },
     Webhook(Arc<Webhook>),
 }
 
 /// The circumstances of a call: all that differs between two calls of a hook with the same request.
 #[derive(Clone)]
-pub(crate) struct CallContext<'a> {
+pub struct CallContext<'a> {
     /// The sandbox of modules.
-    pub(crate) runtime: &'a Runtime,
-    pub(crate) controller: &'a str,
-    pub(crate) hook: HookName,
+    pub runtime: &'a Runtime,
+    pub controller: &'a str,
+    pub hook: HookName,
     /// The time that a module's realtime clock starts at.
-    pub(crate) now: SystemTime,
+    pub now: SystemTime,
     /// The source of a module's random numbers.
-    pub(crate) seed: Seed,
+    pub seed: Seed,
     /// The memory that the call and its answer are charged to.
-    pub(crate) memory: &'a Reservation,
+    pub memory: &'a Reservation,
     /// An earlier answer, which a webhook need not repeat.
-    pub(crate) kept: Option<Arc<KeptAnswer>>,
+    pub kept: Option<Arc<KeptAnswer>>,
     /// The call of a module ends once the server stops, as its answer is of no use then.
-    pub(crate) until_stop: bool,
+    pub until_stop: bool,
 }
 
 /// The result of a call, with its log and usage also where it failed.
 #[derive(Debug)]
-pub(crate) struct CallResult {
-    pub(crate) answer: Result<Vec<u8>, HookCallError>,
+pub struct CallResult {
+    pub answer: Result<Vec<u8>, HookCallError>,
     /// The tag that a webhook gave to its answer.
     pub(crate) tag: Option<Box<[u8]>>,
-    pub(crate) took: Duration,
+    pub took: Duration,
     /// The text that a module printed on stderr.
-    pub(crate) log: Log,
+    pub log: Log,
     /// The part of its limits that a module used; a webhook has none.
-    pub(crate) usage: Option<Usage>,
+    pub usage: Option<Usage>,
     /// The answer depends on the request alone, which is not known of a webhook.
-    pub(crate) pure: Option<bool>,
+    pub pure: Option<bool>,
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -67,7 +67,7 @@ pub enum HookCallError {
 
 impl HookCallError {
     /// One word, for metrics and for the controller's status.
-    pub(crate) fn category(&self) -> &'static str {
+    pub fn category(&self) -> &'static str {
         match self {
             Self::Wasm(error) => error.category(),
             Self::Webhook(error) => error.category(),
@@ -105,7 +105,7 @@ impl LoadedHook {
     }
 
     /// Calls the hook once.
-    pub(crate) async fn call(&self, request: Bytes, context: CallContext<'_>) -> CallResult {
+    pub async fn call(&self, request: Bytes, context: CallContext<'_>) -> CallResult {
         match self {
             Self::Wasm { loaded, limits } => call_module(loaded, *limits, request, context).await,
             Self::Webhook(webhook) => call_webhook(webhook, request, context).await,

@@ -9,7 +9,7 @@ pub mod wasm {
     pub mod source;
     pub(crate) mod wasi;
 }
-pub(crate) mod web;
+pub mod web;
 
-pub(crate) use call::{CallContext, CallResult, HookCallError, LoadedHook};
+pub use call::{CallContext, CallResult, HookCallError, LoadedHook};
 pub(crate) use followed::{Hook, HookProblem, HookState};

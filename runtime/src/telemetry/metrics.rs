@@ -31,7 +31,7 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 
 /// All controllers that run, and their webhooks. One that ended is gone from the next scrape.
 #[derive(Clone)]
-pub(crate) struct Metrics {
+pub struct Metrics {
     controllers: Arc<Meters<Meter>>,
     webhooks: Arc<Meters<WebMeter>>,
     queues: Arc<Meters<QueueMeter>>,
@@ -79,7 +79,7 @@ impl<T> Default for Meters<T> {
 }
 
 impl Metrics {
-    pub(crate) fn new(compilations: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+    pub fn new(compilations: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self {
             controllers: Arc::default(),
             webhooks: Arc::default(),
@@ -127,7 +127,7 @@ impl Metrics {
         self.controllers.add(Meter { labels, counts: Mutex::default() })
     }
 
-    pub(crate) fn webhook(&self, kind: &str, name: &str, hook: HookName, url: &str) -> Arc<WebMeter> {
+    pub fn webhook(&self, kind: &str, name: &str, hook: HookName, url: &str) -> Arc<WebMeter> {
         self.webhooks.add(WebMeter::new(kind, name, hook, url))
     }
 

@@ -1,7 +1,7 @@
 //! Telemetry: log lines on stderr, probes and metrics over HTTP.
 
 pub(crate) mod http;
-pub(crate) mod metrics;
+pub mod metrics;
 mod process;
 pub(crate) mod standard;
 pub(crate) mod webhooks;
@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::io::{self, Write};
 
-pub(crate) use metahook_core::error_chain;
+pub use metahook_core::error_chain;
 use tracing_subscriber::EnvFilter;
 
 /// Format of log lines: JSON for machines, text for people.
@@ -37,7 +37,7 @@ fn labels<'a>(own: &'a [(&'static str, String)], more: &[(&'static str, &'a str)
     own.iter().map(|(name, value)| (*name, value.as_str())).chain(more.iter().copied()).collect()
 }
 
-pub(crate) fn start_log(format: Format, level: &str) -> Result<(), LogError> {
+pub fn start_log(format: Format, level: &str) -> Result<(), LogError> {
     let filter = EnvFilter::try_new(level).map_err(|error| LogError::Level(level.to_owned(), error))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter);
     match format {
@@ -68,14 +68,14 @@ impl Write for EscapedStderr {
 }
 
 /// A terminal obeys it, or it turns the direction of text.
-pub(crate) fn is_harmful(c: char) -> bool {
+pub fn is_harmful(c: char) -> bool {
     let turns =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     (c.is_control() && c != '\t') || turns || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 /// The text with escapes for line breaks, control characters, and marks that turn the direction of text.
-pub(crate) fn escape(text: &str) -> Cow<'_, str> {
+pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_harmful) {
         return text.into();
     }
@@ -84,7 +84,7 @@ pub(crate) fn escape(text: &str) -> Cow<'_, str> {
 }
 
 /// Now, as Kubernetes writes times.
-pub(crate) fn timestamp() -> String {
+pub fn timestamp() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 

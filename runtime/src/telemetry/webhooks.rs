@@ -34,7 +34,7 @@ const CONNECTING: [(&str, &str, [Moment; 2], [f64; 4]); 2] = [
 ];
 
 /// Counts of one webhook of one controller, under Metacontroller's names.
-pub(crate) struct WebMeter {
+pub struct WebMeter {
     hook: HookName,
     labels: [(&'static str, String); 3],
     codes: Mutex<BTreeMap<u16, u64>>,

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use metahook::fuzzing::{CallState, engine_config, linker};
-use metahook::hook::wasm::run;
 use metahook_core::api::policy::Limits;
+use metahook_server::fuzzing::{CallState, engine_config, linker};
+use metahook_server::hook::wasm::run;
 use wasmtime::{Engine, Instance, InstancePre, Module, Store, Val, ValType};
 
 /// The functions of WASI with their parameters: a descriptor, a pointer, a length, a flag, an `I` for an `i64`, a `P` for

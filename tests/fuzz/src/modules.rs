@@ -1,7 +1,7 @@
 //! Modules as they come out of a ConfigMap: unpacked, and looked at before they are compiled.
 
-use metahook::fuzzing::{self, OutlineBounds};
-use metahook::hook::wasm::compile::ModuleBounds;
+use metahook_server::fuzzing::{self, OutlineBounds};
+use metahook_server::hook::wasm::compile::ModuleBounds;
 
 /// Bytes of an unpacked module.
 const MAX_SIZE: u64 = 1 << 14;

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use metahook::hook::wasm::run::{Call, Files, MountedFolder, Reservation, Seed};
 use metahook_core::api::policy::{LimitBounds, Limits};
+use metahook_server::hook::wasm::run::{Call, Files, MountedFolder, Reservation, Seed};
 
 use crate::guest::{self, Calls, Guest, Guests};
 

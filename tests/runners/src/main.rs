@@ -5,9 +5,9 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
-use metahook::fuzzing::{CallState, engine_config, linker};
-use metahook::hook::wasm::run::{Call, Reservation, Seed};
 use metahook_core::api::policy::LimitBounds;
+use metahook_server::fuzzing::{CallState, engine_config, linker};
+use metahook_server::hook::wasm::run::{Call, Reservation, Seed};
 use wasmparser::ValType;
 use wasmtime::{Engine, Instance, Module, Store, Val};
 use wasmtime_wizer::{InstanceState, SnapshotVal, Wizer};

@@ -42,8 +42,8 @@ use crate::telemetry::error_chain;
 use crate::telemetry::metrics::WebMeter;
 use answer::BodyError;
 use connector::measured;
-pub(crate) use pools::Pools;
-pub(crate) use redirect::RedirectPolicy;
+pub use pools::Pools;
+pub use redirect::RedirectPolicy;
 use redirect::{Hop, MAX_REDIRECTS};
 use trust::TrustSource;
 pub(crate) use trust::{TrustError, TrustState};
@@ -54,7 +54,7 @@ const OUR_NAME: &str = concat!("metahook/", env!("CARGO_PKG_VERSION"));
 const MAX_REPEAT_DELAY: Duration = Duration::from_secs(1);
 
 /// A webhook that can be called.
-pub(crate) struct Webhook {
+pub struct Webhook {
     target: WebhookTarget,
     uri: Uri,
     trust: TrustSource,
@@ -134,7 +134,7 @@ impl Webhook {
     ///
     /// # Errors
     /// Its certificates or credentials are objects of a cluster.
-    pub(crate) fn alone(
+    pub fn alone(
         target: &WebhookTarget,
         pools: &Arc<Pools>,
         meter: Arc<WebMeter>,

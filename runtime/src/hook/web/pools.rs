@@ -35,7 +35,7 @@ pub(super) type Pool = Arc<WebClient>;
 type WebClient = Client<Connector, Full<Bytes>>;
 
 /// The pools that all webhooks of the server share, one for each way to trust and to be trusted; the settings of all of them.
-pub(crate) struct Pools {
+pub struct Pools {
     /// Bytes that an answer may have.
     pub(super) max_answer: usize,
     pub(super) redirects: RedirectPolicy,
@@ -48,7 +48,7 @@ pub(crate) struct Pools {
 
 impl Pools {
     /// `max_answer`: bytes that an answer may have.
-    pub(crate) fn new(max_answer: usize, redirects: RedirectPolicy) -> Arc<Self> {
+    pub fn new(max_answer: usize, redirects: RedirectPolicy) -> Arc<Self> {
         let resolver = Resolver::System(GaiResolver::new());
         Self::with(resolver, Proxies::of_environment(), max_answer, redirects)
     }

@@ -22,22 +22,22 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
-use metahook::cli::{Cli, Command};
-use metahook::hook::wasm::compile::{ModuleSettings, Origin, SealKey};
-use metahook::hook::wasm::run::{Call, Called, Module, Reservation, RuntimeSettings, Seed};
-use metahook::hook::wasm::source::ModuleRegistry;
-use metahook::server::Settings;
+use metahook::{Cli, Command};
 use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::{HookTransport, Language};
 use metahook_core::api::policy::Limits;
 use metahook_core::hook::MAX_ANSWER_MEMORY;
 use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::response::{self, Mode};
+use metahook_server::hook::wasm::compile::{ModuleSettings, Origin, SealKey};
+use metahook_server::hook::wasm::run::{Call, Called, Module, Reservation, RuntimeSettings, Seed};
+use metahook_server::hook::wasm::source::ModuleRegistry;
+use metahook_server::server::Settings;
 use tokio::task::JoinSet;
 
 /// As in the server: what it starts to compile is itself, and a call runs on one of its threads.
 fn main() -> ExitCode {
-    metahook::compile(std::env::args_os()).unwrap_or_else(|| match measure() {
+    metahook_server::compile(std::env::args_os()).unwrap_or_else(|| match measure() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench-meter: {error:#}");

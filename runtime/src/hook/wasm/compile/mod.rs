@@ -12,7 +12,7 @@ pub(super) mod component;
 mod component_start;
 mod module_error;
 mod names;
-pub(crate) mod outline;
+pub mod outline;
 mod start_work;
 mod tree;
 

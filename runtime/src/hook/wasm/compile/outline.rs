@@ -21,7 +21,7 @@ const MAX_GAPS: u64 = 64 << 20;
 
 /// The two kinds of WebAssembly files that hooks are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WasmKind {
+pub enum WasmKind {
     /// Of preview 1.
     Module,
     /// Of preview 2.
@@ -30,7 +30,7 @@ pub(crate) enum WasmKind {
 
 impl WasmKind {
     /// By the layer, which follows the version in the first eight bytes.
-    pub(crate) fn of(bytes: &[u8]) -> Self {
+    pub fn of(bytes: &[u8]) -> Self {
         if bytes.get(6..8) == Some(&[1, 0]) { Self::Component } else { Self::Module }
     }
 

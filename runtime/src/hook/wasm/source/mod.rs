@@ -62,7 +62,7 @@ pub(crate) struct HookSourceState {
 
 /// A module with its mounts. A reconcile takes it once, so that it never mixes versions.
 #[derive(Clone)]
-pub(crate) struct LoadedModule {
+pub struct LoadedModule {
     pub(crate) module: Arc<Module>,
     pub(crate) mounts: Arc<Mounts>,
     /// A fingerprint of the module and the content of the mounts.
@@ -104,7 +104,7 @@ impl LoadedModule {
     }
 
     /// A module of a file, with folders in place of its mounts.
-    pub(crate) fn of_files(module: Arc<Module>, folders: Vec<MountedFolder>) -> Self {
+    pub fn of_files(module: Arc<Module>, folders: Vec<MountedFolder>) -> Self {
         Self::new(module, Mounts::of_folders(folders))
     }
 }

@@ -73,7 +73,7 @@ impl ModuleRegistry {
     }
 
     /// Loads what a file holds: a script where its name ends like one, else a module as it is stored.
-    pub(crate) async fn load_file(self: &Arc<Self>, path: &Path, stored: Vec<u8>) -> Loaded {
+    pub async fn load_file(self: &Arc<Self>, path: &Path, stored: Vec<u8>) -> Loaded {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if let Some(language) = Language::of_file(&name) {
             return self.load_script(language, &name, stored).await;

@@ -1,0 +1,34 @@
+//! The author's tools: what hooks are tried with, and how they come to a cluster.
+//!
+//! Nothing here decides: requests are written, answers read and plans made by `metahook_core`, as the server has it do, and
+//! modules are called by [`metahook_server::hook::wasm`]. Without a cluster:
+//!
+//! - `documents`, `folders`, `yaml`, `kinds`, `schemas`: files, and what is known of the objects in them
+//! - `sandbox`, `call`: hooks of files, and their requests and answers
+//! - `render`, `cases`, `properties`, `diff`: plans of objects in files, compared with what is expected
+//! - `scaffold`: a new hook
+//!
+//! On a cluster:
+//!
+//! - `pack`: modules as they are stored
+//! - `deploy`: bundles of an author's files
+//! - `dev`: a session of an author's server
+//!
+//! - `progress`: steps of commands that take long, told on a terminal
+
+pub mod call;
+pub mod cases;
+pub mod deploy;
+pub mod dev;
+pub mod diff;
+pub mod documents;
+pub mod folders;
+pub mod kinds;
+pub mod pack;
+pub mod progress;
+pub mod properties;
+pub mod render;
+pub mod sandbox;
+pub mod scaffold;
+pub mod schemas;
+pub mod yaml;

@@ -1,0 +1,126 @@
+//! Progress of commands: a step that takes longer than a second is told on stderr, where that is a terminal.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use metahook_server::sync::lock;
+use metahook_server::telemetry::escape;
+
+/// What ends sooner is not told.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
+
+/// Where steps are told; nowhere by default.
+#[derive(Clone, Default)]
+pub struct Progress(Option<Arc<Mutex<dyn Write + Send>>>);
+
+/// A step under way, until it is dropped.
+#[must_use = "the step ends when this is dropped"]
+pub struct Step(Option<(mpsc::Sender<()>, JoinHandle<()>)>);
+
+/// A wait whose reason may change.
+pub(crate) struct WaitStep {
+    progress: Progress,
+    since: Instant,
+    told: String,
+}
+
+impl Progress {
+    /// On stderr; nowhere where that is no terminal.
+    pub fn of_stderr() -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        Self(is_terminal.then(|| Arc::new(Mutex::new(io::stderr())) as Arc<Mutex<dyn Write + Send>>))
+    }
+
+    /// `what` is done, for example "compiling hook.wasm".
+    pub fn step(&self, what: impl Into<String>) -> Step {
+        self.step_after(TOLD_AFTER, what.into())
+    }
+
+    /// A thread tells: the step may leave this one no time.
+    fn step_after(&self, delay: Duration, what: String) -> Step {
+        if self.0.is_none() {
+            return Step(None);
+        }
+        let ((done, ended), progress) = (mpsc::channel(), self.clone());
+        let teller = move || {
+            if ended.recv_timeout(delay) == Err(RecvTimeoutError::Timeout) {
+                progress.tell(&what);
+            }
+        };
+        // Without a thread the step is just not told.
+        Step(thread::Builder::new().spawn(teller).ok().map(|teller| (done, teller)))
+    }
+
+    pub(crate) fn waiting(&self) -> WaitStep {
+        WaitStep { progress: self.clone(), since: Instant::now(), told: String::new() }
+    }
+
+    /// Who cannot read it loses nothing.
+    fn tell(&self, what: &str) {
+        if let Some(to) = &self.0 {
+            drop(writeln!(lock(to), "metahook: {} …", escape(what)));
+        }
+    }
+}
+
+impl WaitStep {
+    /// Tells each reason once.
+    pub(crate) fn because(&mut self, why: &str) {
+        if self.since.elapsed() >= TOLD_AFTER && self.told != why {
+            self.progress.tell(why);
+            why.clone_into(&mut self.told);
+        }
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        if let Some((done, teller)) = self.0.take() {
+            drop(done);
+            drop(teller.join());
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Progress, and what it has told so far.
+    pub(crate) fn recorded() -> (Progress, impl Fn() -> String) {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let to: Arc<Mutex<dyn Write + Send>> = Arc::clone(&told) as _;
+        (Progress(Some(to)), move || String::from_utf8(lock(&told).clone()).unwrap())
+    }
+
+    #[test]
+    fn a_step_that_goes_on_is_told_once() {
+        let (progress, told) = recorded();
+        let step = progress.step_after(Duration::ZERO, "compiling \u{1b}[2J".to_owned());
+        while told().is_empty() {
+            thread::yield_now();
+        }
+        drop(step);
+        assert_eq!(told(), "metahook: compiling \\u{1b}[2J …\n");
+        drop(progress.step_after(Duration::from_hours(1), "ended before".to_owned()));
+        assert_eq!(told().lines().count(), 1);
+        assert!(Progress::default().step("nowhere").0.is_none(), "no thread is started");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_tells_each_reason_that_lasts_longer_than_a_second() {
+        let (progress, told) = recorded();
+        let mut waiting = progress.waiting();
+        waiting.because("at first");
+        tokio::time::advance(TOLD_AFTER).await;
+        for why in ["one", "one", "another"] {
+            waiting.because(why);
+        }
+        assert_eq!(told(), "metahook: one …\nmetahook: another …\n");
+    }
+}

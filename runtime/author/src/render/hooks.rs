@@ -1,0 +1,122 @@
+//! Hooks of a controller that is tried: modules out of files, and webhooks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use metahook_core::api::SpecError;
+use metahook_core::api::hook::{Call, EnabledHook, HookName, PerHook, WasmHook};
+use metahook_core::api::policy::Limits;
+use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
+
+use crate::sandbox::{Input, Sandbox, simulated_time};
+use metahook_server::hook::wasm::run::{Module, MountedFolder};
+use metahook_server::hook::wasm::source::LoadedModule;
+use metahook_server::hook::web::{Pools, RedirectPolicy, Webhook};
+use metahook_server::hook::{CallResult, HookCallError, LoadedHook};
+use metahook_server::telemetry::metrics::Metrics;
+
+/// The hooks that a controller has.
+pub(crate) struct HookSet {
+    sandbox: Arc<Sandbox>,
+    hooks: PerHook<LoadedHook>,
+    /// Of modules.
+    calls: AtomicU64,
+}
+
+/// One call that was made.
+#[derive(Debug)]
+pub struct Called {
+    pub hook: HookName,
+    pub request: Bytes,
+    pub took: Duration,
+    /// Of a module.
+    pub instructions: Option<u64>,
+    pub pure: Option<bool>,
+    /// The lines that it wrote to stderr.
+    pub log: String,
+    pub answer: Result<Vec<u8>, HookError>,
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{hook} hook")]
+pub struct HookError {
+    hook: HookName,
+    source: HookCallError,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HookSetError {
+    #[error("the {0} hook of the controller is a module: name its file with --module")]
+    NoModule(HookName),
+    #[error(
+        "spec.hooks.{hook}.wasm.mounts: {path} is to be seen by the hook: name a folder with --mount {path}=FOLDER"
+    )]
+    NoMount { hook: HookName, path: String },
+    #[error(transparent)]
+    Webhook(#[from] SpecError),
+}
+
+/// The files that stand for what a controller names of the cluster.
+#[derive(Clone)]
+pub struct HookFiles {
+    pub sandbox: Arc<Sandbox>,
+    /// Of the sandbox.
+    pub module: Option<Arc<Module>>,
+    pub mounts: Vec<MountedFolder>,
+}
+
+impl HookFiles {
+    /// The module as a hook that sees all folders.
+    pub fn hook(&self, limits: Limits) -> Option<LoadedHook> {
+        let module = self.module.clone()?;
+        Some(LoadedHook::Wasm { loaded: LoadedModule::of_files(module, self.mounts.clone()), limits })
+    }
+}
+
+impl HookSet {
+    pub(crate) fn new(
+        controller: &str,
+        hooks: &PerHook<EnabledHook>,
+        files: HookFiles,
+    ) -> Result<Self, HookSetError> {
+        let HookFiles { sandbox, module, mounts } = files;
+        let (pools, metrics) =
+            (Pools::new(DEFAULT_WEBHOOK_ANSWER, RedirectPolicy::default()), Metrics::new(|| 0));
+        let hooks = hooks.try_map(|name, hook| match &hook.call {
+            Call::Wasm(WasmHook { mounts: wanted, limits, .. }) => {
+                let mounted = wanted.iter().map(|mount| {
+                    let found = mounts.iter().find(|given| given.path == mount.path).cloned();
+                    found.ok_or_else(|| HookSetError::NoMount { hook: name, path: mount.path.clone() })
+                });
+                let mounts = mounted.collect::<Result<_, _>>()?;
+                let module = module.clone().ok_or(HookSetError::NoModule(name))?;
+                Ok(LoadedHook::Wasm { loaded: LoadedModule::of_files(module, mounts), limits: *limits })
+            }
+            Call::Webhook(target) => {
+                let meter = metrics.webhook("", controller, name, &target.url);
+                Ok::<_, HookSetError>(LoadedHook::Webhook(Webhook::alone(target, &pools, meter)?.into()))
+            }
+        })?;
+        Ok(Self { sandbox, hooks, calls: AtomicU64::default() })
+    }
+
+    pub(crate) async fn call(&self, controller: &str, hook: HookName, request: Vec<u8>) -> Called {
+        let request = Bytes::from(request);
+        let called = self.hooks.get(hook).unwrap_or(&self.hooks.sync);
+        let is_module = matches!(called, LoadedHook::Wasm { .. });
+        let now = simulated_time(self.calls.fetch_add(u64::from(is_module), Ordering::Relaxed) + 1);
+        let input = Input { controller, hook, request: request.clone(), now };
+        let CallResult { answer, took, log, usage, pure, .. } = self.sandbox.call(called, input).await;
+        Called {
+            hook,
+            request,
+            took,
+            instructions: usage.map(|usage| usage.instructions),
+            pure,
+            log: log.text,
+            answer: answer.map_err(|source| HookError { hook, source }),
+        }
+    }
+}

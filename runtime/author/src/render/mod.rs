@@ -1,0 +1,73 @@
+//! Reconciles without a cluster: the objects of files in memory, the hooks called, the server's decisions carried out there.
+//!
+//! The sequence is that of `metahook_core::reconcile`; this is a world for it.
+
+mod effect;
+pub mod hooks;
+mod notes;
+mod ports;
+mod reconcile;
+mod related;
+pub mod rounds;
+pub mod setup;
+pub(crate) mod world;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use metahook_core::children::deletion_brake::DeletionBrake;
+use metahook_core::children::write_history::WriteHistory;
+use metahook_core::hash::Fingerprint;
+use metahook_core::object::id::{Key, ObjectId, Resource};
+use metahook_core::reconcile::config::ControllerConfig;
+use metahook_core::reconcile::error::ReconcileError;
+use metahook_core::settled::SettledParents;
+
+use crate::kinds::KnownKinds;
+use effect::Effect;
+use hooks::{Called, HookSet};
+use world::World;
+
+/// A controller, its hooks, and the objects that it works on.
+pub struct Simulation {
+    controller: String,
+    /// For each kind of parents.
+    configs: Vec<(Arc<Resource>, ControllerConfig)>,
+    kinds: KnownKinds,
+    hooks: HookSet,
+    pub(crate) world: World,
+    /// The version of the hooks, as the deletion brake counts.
+    version: Fingerprint,
+    brake: DeletionBrake,
+    remembered: BTreeMap<Arc<Resource>, Remembered>,
+}
+
+/// What is remembered of the parents of one kind from reconcile to reconcile.
+#[derive(Default)]
+struct Remembered {
+    settled: SettledParents,
+    histories: BTreeMap<Key, Arc<WriteHistory>>,
+}
+
+/// One reconcile of one parent.
+#[derive(Debug)]
+pub struct Reconciled {
+    pub parent: ObjectId,
+    pub steps: Vec<Step>,
+    /// What the server would record as Events, and what it leaves as it is.
+    pub notes: Vec<String>,
+    /// What answers of modules have without any effect.
+    pub(crate) ignored: Vec<String>,
+    pub calls: Vec<Called>,
+    /// What the API server would drop of what is written, or refuse it for.
+    pub faults: Vec<String>,
+    /// The server would write what comes before it, and try again later.
+    pub error: Option<ReconcileError>,
+}
+
+/// One object that a reconcile changes.
+#[derive(Debug)]
+pub struct Step {
+    pub op: &'static str,
+    pub effect: Effect,
+}

@@ -1,0 +1,60 @@
+//! One reconcile of one parent: the sequence of `metahook_core::reconcile` over the objects of files.
+
+use std::sync::{Arc, Mutex};
+
+use metahook_core::object::id::ObjectId;
+use metahook_core::reconcile::config::ControllerConfig;
+use metahook_core::reconcile::sequence::{Start, reconcile};
+use serde_json::Value;
+
+use super::ports::{Ports, Shared};
+use super::{Reconciled, Simulation, Step};
+use crate::kinds::KnownKinds;
+
+impl Simulation {
+    pub(super) async fn reconcile(&mut self, config: &ControllerConfig, id: &ObjectId) -> Reconciled {
+        let mut round = Reconciled::of(id);
+        let Some(parent) = self.world.get(id).cloned() else { return round };
+        let Self { controller, kinds, hooks, version, world, brake, remembered, .. } = self;
+        let remembered = remembered.entry(Arc::clone(&id.resource)).or_default();
+        let shared = Mutex::new(Shared { world, brake, remembered, round: &mut round });
+        let ports = Ports { controller, config, kinds, hooks, version: *version, shared };
+        let report = reconcile(&ports, parent, Start::default()).await;
+        if self.remembered.get(&id.resource).is_some_and(|of_kind| of_kind.settled.is_status_due(&id.key)) {
+            let note = "the status is written in the next reconcile, which sees these children";
+            round.notes.push(note.to_owned());
+        }
+        round.error = report.result.err();
+        round.faults = faults(&self.kinds, &round);
+        round.notes.extend(round.faults.iter().cloned());
+        round
+    }
+}
+
+/// Of children all that is written is looked at, of parents the status.
+fn faults(kinds: &KnownKinds, round: &Reconciled) -> Vec<String> {
+    let mut all = Vec::new();
+    for Step { op, effect } in &round.steps {
+        let Some(mut after) = effect.shown_after() else { continue };
+        // That is the server's own, and lost without harm where the schema does not know it.
+        if let Some(Value::Object(status)) = after.get_mut("status") {
+            status.remove("observedGeneration");
+        }
+        let gvk = &effect.id.resource.gvk;
+        let found = match *op {
+            "status" => kinds.status_faults(gvk, after.get("status").unwrap_or(&Value::Null)),
+            "adopt" | "renew" | "release" | "finalizer" => continue,
+            _ if effect.id == round.parent => continue,
+            _ => kinds.faults(gvk, &after),
+        };
+        all.extend(found.into_iter().map(|fault| format!("{}: {fault}", effect.id)));
+    }
+    all
+}
+
+impl Reconciled {
+    fn of(parent: &ObjectId) -> Self {
+        let (steps, notes, ignored, calls, faults) = Default::default();
+        Self { parent: parent.clone(), steps, notes, ignored, calls, faults, error: None }
+    }
+}

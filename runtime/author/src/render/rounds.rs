@@ -1,0 +1,100 @@
+//! Rounds of reconciles: each parent once in each, until nothing changes, a state comes again, or there were enough.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use metahook_core::hash::{Fingerprint, Fingerprinter};
+use metahook_core::object::id::{Key, ObjectId, Resource};
+use metahook_core::reconcile::config::ControllerConfig;
+use serde_json::Value;
+
+use super::{Reconciled, Remembered, Simulation};
+
+/// All rounds, and how they ended.
+#[derive(Debug)]
+pub struct Rounds {
+    pub rounds: Vec<Vec<Reconciled>>,
+    pub end: RenderEnd,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenderEnd {
+    /// The last round changed nothing.
+    Settled,
+    /// The state after the last round is that after an earlier one (from 1 on; 0: the beginning), and something was written
+    /// between them: so it goes on for ever.
+    Oscillates { like: usize },
+    /// There were as many rounds as were asked for.
+    Enough,
+    /// A reconcile failed in the last round.
+    Failed,
+}
+
+impl Simulation {
+    /// The parents that the controller reconciles, in order.
+    pub(crate) fn parents(&self) -> Vec<(ObjectId, ControllerConfig)> {
+        let mut all = Vec::new();
+        for (resource, config) in &self.configs {
+            let included = self.world.of(resource).filter(|object| config.selection.includes(object));
+            let id = |key| ObjectId { resource: Arc::clone(resource), key };
+            all.extend(included.map(|object| (id(object.key.clone()), config.clone())));
+        }
+        all
+    }
+
+    pub async fn run(&mut self, max: usize) -> Rounds {
+        let mut rounds: Vec<Vec<Reconciled>> = Vec::new();
+        let mut seen = BTreeMap::from([(self.state(), 0)]);
+        while rounds.len() < max {
+            let mut round = Vec::new();
+            for (id, config) in self.parents() {
+                round.push(self.reconcile(&config, &id).await);
+            }
+            let failed = round.iter().any(|one| one.error.is_some());
+            let changed = round.iter().any(|one| !one.steps.is_empty());
+            rounds.push(round);
+            let end = match (failed, changed, seen.insert(self.state(), rounds.len())) {
+                (true, _, _) => RenderEnd::Failed,
+                (false, false, _) if self.put_off().next().is_none() => RenderEnd::Settled,
+                (false, true, Some(like)) => RenderEnd::Oscillates { like },
+                (false, ..) => continue,
+            };
+            return Rounds { rounds, end };
+        }
+        Rounds { rounds, end: RenderEnd::Enough }
+    }
+
+    /// A fingerprint of all objects, without what changes with every write.
+    fn state(&self) -> Fingerprint {
+        let mut all = Fingerprinter::default();
+        for (resource, object) in self.world.all() {
+            let mut value = object.value().unwrap_or_default();
+            if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
+                for field in ["uid", "resourceVersion", "generation"] {
+                    metadata.remove(field);
+                }
+            }
+            if let Some(Value::Object(status)) = value.get_mut("status") {
+                status.remove("observedGeneration");
+            }
+            all.add(resource.gvk.group_key().as_bytes());
+            all.add(value.to_string().as_bytes());
+        }
+        for (resource, parent) in self.put_off() {
+            all.add(format!("{resource:?} {parent}").as_bytes());
+        }
+        all.finish()
+    }
+
+    /// Parents whose status waits for the next reconcile.
+    fn put_off(&self) -> impl Iterator<Item = (&Arc<Resource>, &Key)> {
+        let of = |(resource, remembered)| Remembered::put_off(remembered).map(move |key| (resource, key));
+        self.remembered.iter().flat_map(of)
+    }
+}
+
+impl Remembered {
+    fn put_off(&self) -> impl Iterator<Item = &Key> {
+        self.settled.statuses_due()
+    }
+}

@@ -1,0 +1,86 @@
+//! Sandbox of authors' commands: modules from files, loaded and called as the server does.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use metahook_core::api::hook::HookName;
+use metahook_core::api::policy::LimitBounds;
+
+use crate::documents::{DocumentError, read_bytes};
+use metahook_server::hook::wasm::compile::{ModuleError, ModuleSettings};
+use metahook_server::hook::wasm::run::{EngineError, Module, Reservation, RuntimeSettings, Seed};
+use metahook_server::hook::wasm::source::ModuleRegistry;
+use metahook_server::hook::{CallContext, CallResult, LoadedHook};
+
+/// A runtime for modules that lie in files.
+pub struct Sandbox {
+    modules: Arc<ModuleRegistry>,
+    max_file: u64,
+}
+
+/// What a call of a hook is made with.
+#[derive(Debug, Clone)]
+pub struct Input<'a> {
+    /// The controller's name.
+    pub controller: &'a str,
+    pub hook: HookName,
+    pub request: Bytes,
+    /// The time that the hook's clock begins at.
+    pub now: SystemTime,
+}
+
+/// The clock of a call in a simulation, which is the same in each run: it begins in 2000, as objects do there, and goes on by a
+/// second with each call, so that a hook which follows the time comes to no rest here either.
+pub(crate) fn simulated_time(calls: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_hours(30 * 365 * 24 + 7 * 24) + Duration::from_secs(calls)
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("the module (`cargo build --target wasm32-wasip1 --release` makes one)")]
+    File(#[source] DocumentError),
+    #[error("{}", path.display())]
+    Module { path: PathBuf, source: ModuleError },
+}
+
+impl LoadError {
+    /// The module is there, and the server would not take it.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Module { .. })
+    }
+}
+
+impl Sandbox {
+    pub fn new(modules: ModuleSettings) -> Result<Self, LoadError> {
+        let max_file = modules.bounds.size;
+        let settings = RuntimeSettings { concurrency: 1, limits: LimitBounds::default(), modules };
+        Ok(Self { modules: Arc::new(ModuleRegistry::new(&settings)?), max_file })
+    }
+
+    /// Loads a module as it is stored, plain or compressed, or a script.
+    pub async fn load(&self, path: &Path) -> Result<Arc<Module>, LoadError> {
+        let refused = |source| LoadError::Module { path: path.to_owned(), source };
+        let stored = read_bytes(path, self.max_file).map_err(LoadError::File)?;
+        self.modules.load_file(path, stored).await.map_err(refused)
+    }
+
+    /// Calls a hook, whose module is one of this sandbox.
+    pub async fn call(&self, hook: &LoadedHook, input: Input<'_>) -> CallResult {
+        let context = CallContext {
+            runtime: self.modules.runtime(),
+            controller: input.controller,
+            hook: input.hook,
+            now: input.now,
+            // A server's come from the key of its installation; here they are the same for everybody.
+            seed: Seed::default(),
+            memory: &Reservation::default(),
+            kept: None,
+            until_stop: false,
+        };
+        hook.call(input.request, context).await
+    }
+}

@@ -1,0 +1,229 @@
+//! Files of a scaffold, by template: manifest, hook, controller, definition, an example and two cases.
+
+use serde_json::{Value, json};
+
+use super::{Name, Template, sdk};
+use crate::yaml;
+
+const GROUP: &str = "example.com";
+
+/// All files, by their path.
+pub fn files(name: &Name, template: Template) -> Vec<(String, String)> {
+    let kind = name.kind();
+    let hook = match template {
+        Template::Composite => include_str!("templates/composite.txt"),
+        Template::Decorator => include_str!("templates/decorator.txt"),
+        Template::Customize => include_str!("templates/customize.txt"),
+        Template::Finalize => include_str!("templates/finalize.txt"),
+    };
+    let text = |text: &str| text.replace("__NAME__", &name.to_string()).replace("__KIND__", &kind);
+    let mut all = vec![
+        ("Cargo.toml".to_owned(), text(MANIFEST)),
+        (".gitignore".to_owned(), "/target\n".to_owned()),
+        (
+            "README.md".to_owned(),
+            text(if template == Template::Decorator { DECORATOR_README } else { README }),
+        ),
+        ("src/main.rs".to_owned(), text(hook)),
+        ("controller.yaml".to_owned(), yaml::print(&controller(name, template))),
+        ("example.yaml".to_owned(), yaml::print(&example(&kind, template))),
+        ("vendor/metahook-sdk/Cargo.toml".to_owned(), sdk::MANIFEST.to_owned()),
+    ];
+    if template != Template::Decorator {
+        all.push(("crd.yaml".to_owned(), yaml::print(&definition(&kind))));
+    }
+    for (case, request, response) in cases(&kind, template) {
+        all.push((format!("tests/{case}/request.yaml"), yaml::print(&request)));
+        all.push((format!("tests/{case}/response.yaml"), yaml::print(&response)));
+    }
+    let sources = sdk::SOURCES.iter();
+    all.extend(sources.map(|(file, text)| (format!("vendor/metahook-sdk/src/{file}"), (*text).to_owned())));
+    all
+}
+
+const MANIFEST: &str = r#"[package]
+name = "__NAME__"
+version = "0.1.0"
+edition = "2024"
+
+[dependencies]
+metahook-sdk = { path = "vendor/metahook-sdk" }
+serde = { version = "1", features = ["derive"] }
+serde_json = "1"
+
+[profile.release]
+opt-level = "s"
+lto = true
+panic = "abort"
+strip = "debuginfo" # names of functions stay: messages about traps show them
+
+[workspace] # of its own, also below another one's folder
+"#;
+
+const README: &str = "# __NAME__
+
+```sh
+cargo build --target wasm32-wasip1 --release
+metahook check target/wasm32-wasip1/release/__NAME__.wasm -f controller.yaml -f crd.yaml -f example.yaml
+metahook test
+metahook render -f controller.yaml -f crd.yaml -f example.yaml --module target/wasm32-wasip1/release/__NAME__.wasm
+kubectl apply -f crd.yaml # on a cluster; `metahook dev` needs no server there
+metahook dev -f controller.yaml --module target/wasm32-wasip1/release/__NAME__.wasm
+metahook apply -f .
+metahook delete -f .
+```
+";
+
+const DECORATOR_README: &str = "# __NAME__
+
+```sh
+cargo build --target wasm32-wasip1 --release
+metahook check target/wasm32-wasip1/release/__NAME__.wasm -f controller.yaml -f example.yaml
+metahook test
+metahook render -f controller.yaml -f example.yaml --module target/wasm32-wasip1/release/__NAME__.wasm
+# on a cluster; `metahook dev` needs no server there
+metahook dev -f controller.yaml --module target/wasm32-wasip1/release/__NAME__.wasm
+metahook apply -f .
+metahook delete -f .
+```
+";
+
+fn plural(kind: &str) -> String {
+    kind.to_lowercase() + "s"
+}
+
+fn controller(name: &Name, template: Template) -> Value {
+    let wasm = json!({ "version": "v2", "wasm": { "configMap": { "namespace": name.to_string(), "name": "hook" } } });
+    let hooks = match template {
+        Template::Customize => json!({ "sync": wasm, "customize": wasm }),
+        Template::Finalize => json!({ "sync": wasm, "finalize": wasm }),
+        Template::Composite | Template::Decorator => json!({ "sync": wasm }),
+    };
+    let maps =
+        json!({ "apiVersion": "v1", "resource": "configmaps", "updateStrategy": { "method": "InPlace" } });
+    let (kind, spec) = match template {
+        Template::Decorator => {
+            let greet = json!({ "matchExpressions": [{ "key": "example.com/greet", "operator": "Exists" }] });
+            let services = json!({ "apiVersion": "v1", "resource": "services", "annotationSelector": greet });
+            let spec = json!({ "resources": [services], "attachments": [maps], "hooks": hooks });
+            ("DecoratorController", spec)
+        }
+        Template::Composite | Template::Customize | Template::Finalize => {
+            let parents = json!({ "apiVersion": format!("{GROUP}/v1"), "resource": plural(&name.kind()) });
+            let spec = json!({
+                "generateSelector": true, "parentResource": parents, "childResources": [maps], "hooks": hooks,
+            });
+            ("CompositeController", spec)
+        }
+    };
+    let metadata = json!({ "name": name.to_string() });
+    json!({ "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec })
+}
+
+fn definition(kind: &str) -> Value {
+    let plural = plural(kind);
+    let properties = json!({
+        "spec": { "type": "object", "properties": { "who": { "type": "string" } } },
+        "status": {
+            "type": "object",
+            "properties": {
+                "maps": { "type": "integer" },
+                "services": { "type": "integer" },
+                "observedGeneration": { "type": "integer", "format": "int64" },
+            },
+        },
+    });
+    let version = json!({
+        "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+        "schema": { "openAPIV3Schema": { "type": "object", "properties": properties } },
+    });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.{GROUP}") },
+        "spec": {
+            "group": GROUP,
+            "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() },
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    })
+}
+
+fn example(kind: &str, template: Template) -> Value {
+    match template {
+        Template::Decorator => service(&json!({ "example.com/greet": "Ann" })),
+        Template::Composite | Template::Customize | Template::Finalize => {
+            parent(kind, &json!({ "who": "Ann" }))
+        }
+    }
+}
+
+fn service(annotations: &Value) -> Value {
+    let metadata = json!({ "name": "first", "namespace": "default", "annotations": annotations });
+    json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": { "ports": [{ "port": 80 }] } })
+}
+
+fn parent(kind: &str, spec: &Value) -> Value {
+    let metadata = json!({ "name": "first", "namespace": "default" });
+    json!({ "apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": metadata, "spec": spec })
+}
+
+fn map(name: &str, key: &str, text: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": { key: text } })
+}
+
+/// Two cases: the name of each, its request and its response.
+fn cases(kind: &str, template: Template) -> [(&'static str, Value, Value); 2] {
+    let request = |who: Value, children: Value, more: Value| {
+        let mut request =
+            json!({ "parent": parent(kind, &who), "children": { "ConfigMap.v1": children }, "related": {} });
+        if let (Some(request), Value::Object(more)) = (request.as_object_mut(), more) {
+            request.extend(more);
+        }
+        request
+    };
+    let greeted = |maps: u32, who: &str| json!({ "status": { "maps": maps }, "children": [map("first", "greeting", &format!("Hello, {who}!"))] });
+    let there = json!({ "default/first": map("first", "greeting", "Hello, World!") });
+    let first = ("first-sight", request(json!({ "who": "Ann" }), json!({}), json!({})), greeted(0, "Ann"));
+    match template {
+        Template::Composite => {
+            [first, ("without-a-name", request(json!({}), there, json!({})), greeted(1, "World"))]
+        }
+        Template::Finalize => {
+            let finalizing = json!({ "finalizing": true });
+            let response = json!({ "status": { "maps": 0 }, "children": [], "finalized": true });
+            [first, ("nothing-is-left", request(json!({}), json!({}), finalizing), response)]
+        }
+        Template::Customize => {
+            let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "namespace": "default" } });
+            let related = json!({ "related": { "Service.v1": { "default/web": service } } });
+            let rule = json!({
+                "apiVersion": "v1", "resource": "services", "namespace": "default",
+                "labelSelector": { "matchLabels": { "app": "first" } },
+            });
+            let listed =
+                json!({ "status": { "services": 1 }, "children": [map("first", "services", "web")] });
+            [
+                (
+                    "asks-for-services",
+                    json!({ "parent": parent(kind, &json!({})) }),
+                    json!({ "relatedResources": [rule] }),
+                ),
+                ("lists-services", request(json!({}), json!({}), related), listed),
+            ]
+        }
+        Template::Decorator => {
+            let case = |who: &str| {
+                let object = service(&json!({ "example.com/greet": who }));
+                let response = json!({
+                    "annotations": { "example.com/greeted": who },
+                    "attachments": [map("first-greeting", "greeting", &format!("Hello, {who}!"))],
+                });
+                (json!({ "object": object, "attachments": { "ConfigMap.v1": {} } }), response)
+            };
+            let ((one, greeted), (other, again)) = (case("Ann"), case("Bob"));
+            [("first-sight", one, greeted), ("another-name", other, again)]
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Scaffold of a hook: the files of a folder that builds by itself, with the SDK's source beside it.
+
+mod files;
+mod sdk;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use files::files;
+
+/// Bytes of a name: it becomes that of a crate, a controller and a kind.
+const MAX_NAME: usize = 40;
+
+/// The hook that the scaffold begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Template {
+    /// A `CompositeController` with a sync hook.
+    Composite,
+    /// A `DecoratorController`.
+    Decorator,
+    /// A `CompositeController` whose customize hook asks for related objects.
+    Customize,
+    /// A `CompositeController` that cleans up before its parent goes.
+    Finalize,
+}
+
+/// Languages of hooks; for Rust there is a scaffold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Language {
+    Rust,
+    Go,
+    C,
+    Js,
+    Python,
+}
+
+/// A name that a crate, a controller and a kind can have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name(String);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ScaffoldError {
+    #[error(
+        "there is no scaffold for {0} yet: write the hook from the page on writing hooks, and try it with `metahook run`; any toolchain that makes a WASI preview 1 command will do"
+    )]
+    Language(&'static str),
+    #[error("{} is there already: choose another name, or remove it", path.display())]
+    Exists { path: PathBuf },
+    #[error("{} cannot be written", path.display())]
+    Write { path: PathBuf, source: io::Error },
+}
+
+impl Language {
+    /// # Errors
+    /// There is no scaffold for it.
+    pub fn check(self) -> Result<(), ScaffoldError> {
+        Err(ScaffoldError::Language(match self {
+            Self::Rust => return Ok(()),
+            Self::Go => "Go",
+            Self::C => "C",
+            Self::Js => "JavaScript",
+            Self::Python => "Python",
+        }))
+    }
+}
+
+impl Name {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let begins = text.starts_with(|c: char| c.is_ascii_lowercase());
+        if text.len() > MAX_NAME || !begins || text.ends_with('-') || !text.chars().all(is_part) {
+            return Err(format!(
+                "write a name of at most {MAX_NAME} lower case letters, digits and dashes that begins with a letter"
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// `my-hook` as `MyHook`.
+    fn kind(&self) -> String {
+        let words = self.0.split('-').filter_map(|word| Some((word.get(..1)?, word.get(1..)?)));
+        words.map(|(first, rest)| first.to_uppercase() + rest).collect::<Vec<_>>().concat()
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Writes the files to a new folder.
+pub fn write(folder: &Path, files: &[(String, String)]) -> Result<(), ScaffoldError> {
+    if folder.symlink_metadata().is_ok() {
+        return Err(ScaffoldError::Exists { path: folder.to_owned() });
+    }
+    for (name, content) in files {
+        let path = folder.join(name);
+        let parent = path.parent().unwrap_or(folder);
+        let written = std::fs::create_dir_all(parent).and_then(|()| std::fs::write(&path, content));
+        written.map_err(|source| ScaffoldError::Write { path: path.clone(), source })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_becomes_that_of_a_kind() {
+        assert_eq!(Name::parse("my-1st-hook").unwrap().kind(), "My1stHook");
+        assert!(Name::parse(&"a".repeat(MAX_NAME)).is_ok());
+        for wrong in ["", "A", "1a", "-a", "a-", "a_b", "a/b", "..", "ü", &"a".repeat(MAX_NAME + 1)] {
+            assert!(Name::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

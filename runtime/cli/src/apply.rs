@@ -1,0 +1,125 @@
+//! `metahook apply` and `metahook delete`: an author's files and modules to a cluster in one go, and away again.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use metahook_core::bundle::Bundle;
+
+use super::pause;
+use metahook_author::deploy::modules::{Found, ModuleFlag, ModulesError, assign};
+use metahook_author::deploy::{DeployError, Deployment};
+use metahook_author::documents::{self, DocumentError};
+use metahook_author::progress::Progress;
+use metahook_server::cluster::api_client::{ApiClient, ConnectError};
+use metahook_server::cluster::transport::READ_TIMEOUT;
+
+#[derive(Debug, Args)]
+pub struct Apply {
+    #[command(flatten)]
+    pub bundle: BundleFlags,
+    /// The file of a module or script: of the ConfigMap of this name that a controller names, `hook=PATH` or `namespace/hook=PATH`; a path alone where there is one such ConfigMap. Several times for several; when absent the only module in target/wasm32-wasip1/release beside the files, or the file beside them that has the name of the script's key.
+    #[arg(long, value_name = "NAME=PATH", value_parser = ModuleFlag::parse)]
+    pub module: Vec<ModuleFlag>,
+}
+
+#[derive(Debug, Args)]
+pub struct Delete {
+    #[command(flatten)]
+    pub bundle: BundleFlags,
+    /// Delete the CustomResourceDefinitions of the files, too, and so all objects of their kinds.
+    #[arg(long)]
+    pub crds: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct BundleFlags {
+    /// A file with objects, YAML or JSON, or a folder with such files; `-` is stdin. Several times for several.
+    #[arg(short = 'f', long = "file", value_name = "FILE", required = true, value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub file: Vec<PathBuf>,
+    /// Namespace of objects that name none; that of the kubeconfig when absent.
+    #[arg(short = 'n', long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// How long is waited for controllers to be ready, and for what is deleted to be gone; 0 does not wait.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = pause)]
+    pub timeout: Duration,
+    /// Kubeconfig of the API server; else $KUBECONFIG, or ~/.kube/config.
+    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig; its current one when absent.
+    #[arg(long, value_name = "CONTEXT")]
+    pub context: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    #[error("-f")]
+    Document(#[from] DocumentError),
+    #[error("-f: the files hold no objects")]
+    Empty,
+    #[error(transparent)]
+    Modules(#[from] ModulesError),
+    #[error("no cluster")]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Deploy(#[from] DeployError),
+}
+
+impl ApplyError {
+    /// 1: the cluster. 2: the files or the flags.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Connect(_) => 1,
+            Self::Deploy(error) if !error.is_input() => 1,
+            _ => 2,
+        }
+    }
+}
+
+impl Apply {
+    /// What is done goes to `say`, one line each.
+    pub async fn run(&self, mut say: impl Write) -> Result<(), ApplyError> {
+        let bundle = self.bundle.read()?;
+        let deployment = self.bundle.deployment().await?;
+        let needed = bundle.modules(&deployment.namespace);
+        let places: Vec<_> = needed.keys().collect();
+        let files = assign(&places, &self.module, &Found::beside(&self.bundle.file))?;
+        self.bundle.is_reachable(&deployment).await?;
+        Ok(deployment.apply(&bundle, &files, &mut say).await?)
+    }
+}
+
+impl Delete {
+    /// What is done goes to `say`, one line each.
+    pub async fn run(&self, mut say: impl Write) -> Result<(), ApplyError> {
+        let bundle = self.bundle.read()?;
+        let deployment = self.bundle.deployment().await?;
+        self.bundle.is_reachable(&deployment).await?;
+        Ok(deployment.delete(&bundle, self.crds, &mut say).await?)
+    }
+}
+
+impl BundleFlags {
+    fn read(&self) -> Result<Bundle, ApplyError> {
+        let all = documents::read_all(&self.file)?;
+        if all.is_empty() {
+            return Err(ApplyError::Empty);
+        }
+        let placed = all.into_iter().map(|document| (document.place.to_string(), document.value));
+        Ok(Bundle::of(placed).map_err(|(place, error)| DeployError::Bundle(place, error))?)
+    }
+
+    async fn deployment(&self) -> Result<Deployment, ApplyError> {
+        let reach = (self.kubeconfig.as_deref(), self.context.as_deref());
+        let api = ApiClient::connect_to(reach, None, READ_TIMEOUT).await?;
+        let namespace = self.namespace.clone().unwrap_or_else(|| api.client.default_namespace().to_owned());
+        Ok(Deployment { api, namespace, timeout: self.timeout, progress: Progress::of_stderr() })
+    }
+
+    async fn is_reachable(&self, deployment: &Deployment) -> Result<(), ApplyError> {
+        let _step = deployment.progress.step("waiting for the API server");
+        Ok(deployment.api.is_reachable().await?)
+    }
+}

@@ -1,0 +1,238 @@
+//! Flags that the commands of authors share: limits of calls, mounts, the hook's name.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use metahook_core::api::SpecError;
+use metahook_core::api::hook::HookName;
+use metahook_core::api::policy::{LimitBounds, Limits, WasmLimits};
+
+use metahook_author::documents::{DocumentError, read_bytes};
+use metahook_author::progress::Progress;
+use metahook_author::render::hooks::HookFiles;
+use metahook_author::sandbox::{LoadError, Sandbox};
+use metahook_server::hook::wasm::compile::ModuleSettings;
+use metahook_server::hook::wasm::run::{Files, MountedFolder};
+
+/// Bytes of all files of a mount, as of a `ConfigMap`.
+const MAX_MOUNTED: u64 = 1 << 20;
+
+/// Limits of a call, named as in a controller's spec.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Limits of a call, as in the spec")]
+#[expect(clippy::struct_field_names, reason = "each field has the name of its flag")]
+pub struct LimitFlags {
+    /// Memory of the call; 64Mi when absent.
+    #[arg(long = "limits.memory", value_name = "BYTES")]
+    pub limits_memory: Option<String>,
+    /// Time of the call; 10s when absent.
+    #[arg(long = "limits.timeout", value_name = "DURATION")]
+    pub limits_timeout: Option<String>,
+    /// Instructions of the call; 1000000000 when absent.
+    #[arg(long = "limits.instructions", value_name = "N")]
+    pub limits_instructions: Option<u64>,
+    /// Bytes of the answer; 4Mi when absent.
+    #[arg(long = "limits.output", value_name = "BYTES")]
+    pub limits_output: Option<String>,
+    /// Bytes of stderr that are kept; 64Ki when absent.
+    #[arg(long = "limits.log", value_name = "BYTES")]
+    pub limits_log: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    #[error("--mount {folder}")]
+    Read { folder: String, source: std::io::Error },
+    #[error("--mount")]
+    File(#[from] DocumentError),
+    #[error("--mount {folder}: its files have more than {MAX_MOUNTED} bytes, and no ConfigMap holds more")]
+    TooLarge { folder: String },
+    #[error("--mount {folder} holds {name:?}, whose name no key of a ConfigMap has")]
+    Name { folder: String, name: PathBuf },
+}
+
+/// The server's default field manager.
+pub(super) const FIELD_MANAGER: &str = "metacontroller";
+
+/// Where the interpreters of scripts come from.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RunnerFlags {
+    /// Folder of the interpreters of scripts, python.wasm and javascript.wasm; when absent the folder runners beside this program.
+    #[arg(long, value_name = "FOLDER", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub runners: Option<PathBuf>,
+}
+
+/// The files that stand for what a controller's hooks are made of in a cluster.
+#[derive(Debug, Clone, Default, Args)]
+pub struct HookFileFlags {
+    /// The module of the controller's hooks.
+    #[arg(long, value_name = "MODULE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub module: Option<PathBuf>,
+    /// A folder that stands for a mount of the controller, for example `/etc/greeting=./greeting`; several times for several.
+    #[arg(long, value_name = "PATH=FOLDER", value_parser = mount)]
+    pub mount: Vec<MountFlag>,
+    #[command(flatten)]
+    pub runners: RunnerFlags,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HookFilesError {
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    Mount(#[from] MountError),
+}
+
+impl HookFilesError {
+    /// The module is there, and the server would not take it.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Load(error) if error.is_refusal())
+    }
+}
+
+impl HookFileFlags {
+    pub(super) async fn files(&self) -> Result<HookFiles, HookFilesError> {
+        let mounts = self.mount.iter().map(MountFlag::read).collect::<Result<_, _>>()?;
+        let sandbox = Arc::new(Sandbox::new(self.runners.module_settings())?);
+        let module = match &self.module {
+            Some(path) => {
+                let _step = Progress::of_stderr().step(format!("compiling {}", path.display()));
+                Some(sandbox.load(path).await?)
+            }
+            None => None,
+        };
+        Ok(HookFiles { sandbox, module, mounts })
+    }
+}
+
+impl LimitFlags {
+    /// As the server checks the limits of a spec.
+    pub(super) fn limits(&self) -> Result<Limits, SpecError> {
+        let limits = WasmLimits {
+            memory: self.limits_memory.clone(),
+            timeout: self.limits_timeout.clone(),
+            instructions: self.limits_instructions,
+            output: self.limits_output.clone(),
+            log: self.limits_log.clone(),
+        };
+        limits.check("--limits", &LimitBounds::default())
+    }
+}
+
+impl RunnerFlags {
+    /// Modules are compiled by this program, and not kept. Without the flag `METAHOOK_RUNNERS` names the folder of the
+    /// interpreters of scripts. An empty value names nothing, as for the server.
+    pub(super) fn module_settings(&self) -> ModuleSettings {
+        let named = self.runners.clone().filter(|path| !path.as_os_str().is_empty());
+        let named = named.or_else(|| std::env::var_os("METAHOOK_RUNNERS").map(PathBuf::from));
+        let runners = named.unwrap_or_else(super::hook_flags::runners);
+        ModuleSettings { runners: Some(runners), ..ModuleSettings::new(super::hook_flags::THIS_PROGRAM) }
+    }
+}
+
+pub(super) fn hook_name(text: &str) -> Result<HookName, String> {
+    [HookName::Sync, HookName::Finalize, HookName::Customize]
+        .into_iter()
+        .find(|name| name.as_str() == text)
+        .ok_or_else(|| "write sync, finalize or customize".to_owned())
+}
+
+/// `PATH=FOLDER`: the path that the hook sees, and the folder that it is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountFlag {
+    pub path: String,
+    pub folder: PathBuf,
+}
+
+pub(super) fn mount(text: &str) -> Result<MountFlag, String> {
+    match text.split_once('=') {
+        Some((path, folder)) if path.len() > 1 && path.starts_with('/') && !folder.is_empty() => {
+            Ok(MountFlag { path: path.trim_end_matches('/').to_owned(), folder: folder.into() })
+        }
+        _ => Err("write PATH=FOLDER, for example /etc/greeting=./greeting".to_owned()),
+    }
+}
+
+impl MountFlag {
+    /// The files of the folder, as the server shows the keys of a `ConfigMap`.
+    pub(super) fn read(&self) -> Result<MountedFolder, MountError> {
+        let folder = || self.folder.display().to_string();
+        let mut files = Files::new();
+        let mut left = MAX_MOUNTED;
+        let failed = |source| MountError::Read { folder: folder(), source };
+        for entry in std::fs::read_dir(&self.folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.is_dir() {
+                continue;
+            }
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                return Err(MountError::Name { folder: folder(), name: path });
+            };
+            let bytes = file(&path, left, &folder)?;
+            left = left.saturating_sub(bytes.len() as u64);
+            files.insert(name.to_owned(), Bytes::from(bytes));
+        }
+        Ok(MountedFolder { path: self.path.clone(), files: files.into() })
+    }
+}
+
+fn file(path: &Path, left: u64, folder: &dyn Fn() -> String) -> Result<Vec<u8>, MountError> {
+    match read_bytes(path, left) {
+        Err(DocumentError::TooLarge { .. }) => Err(MountError::TooLarge { folder: folder() }),
+        read => Ok(read?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_checked_as_those_of_a_spec() {
+        assert_eq!(LimitFlags::default().limits(), Ok(LimitBounds::default().default));
+        let asked = LimitFlags { limits_memory: Some("512Mi".to_owned()), ..LimitFlags::default() };
+        assert_eq!(asked.limits().unwrap().memory, 512 << 20);
+        let above = LimitFlags { limits_memory: Some("513Mi".to_owned()), ..LimitFlags::default() };
+        let error = above.limits().unwrap_err().to_string();
+        assert!(
+            error.starts_with("--limits.memory: 513Mi is above this server's ceiling of 512Mi"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn runners_lie_where_the_flag_says() {
+        let of = |folder: Option<&str>| {
+            RunnerFlags { runners: folder.map(PathBuf::from) }.module_settings().runners
+        };
+        assert_eq!(of(Some("/x")), Some("/x".into()));
+        assert_eq!(of(Some("")), of(None), "an empty value names nothing");
+    }
+
+    #[test]
+    fn a_mount_is_a_path_and_a_folder() {
+        assert_eq!(mount("/etc/x/=y"), Ok(MountFlag { path: "/etc/x".to_owned(), folder: "y".into() }));
+        for wrong in ["etc=y", "/=y", "/etc", "/etc=", ""] {
+            assert!(mount(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_files_of_a_mount_are_as_large_as_a_config_map_at_most() {
+        let folder = tempfile::tempdir().unwrap();
+        let flag = MountFlag { path: "/m".to_owned(), folder: folder.path().to_owned() };
+        let size = usize::try_from(MAX_MOUNTED).unwrap();
+        std::fs::write(folder.path().join("a"), vec![0; size - 1]).unwrap();
+        std::fs::create_dir(folder.path().join("below")).unwrap();
+        std::fs::write(folder.path().join("b"), [0]).unwrap();
+        assert_eq!(flag.read().unwrap().files.keys().collect::<Vec<_>>(), ["a", "b"]);
+        std::fs::write(folder.path().join("b"), [0, 0]).unwrap();
+        let error = flag.read().unwrap_err().to_string();
+        assert!(error.contains("more than 1048576 bytes"), "{error}");
+        let absent = MountFlag { path: "/m".to_owned(), folder: "/nowhere".into() };
+        assert_eq!(absent.read().unwrap_err().to_string(), "--mount /nowhere");
+    }
+}

@@ -1,0 +1,323 @@
+//! `metahook check`: properties that hold for every good hook, tried on a module without a cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use metahook_core::api::SpecError;
+use metahook_core::api::common::ApplyStrategy;
+use metahook_core::json::difference::differences;
+use metahook_core::object::id::Gvk;
+use serde_json::{Value, json};
+
+use crate::author_flags::{
+    FIELD_MANAGER, HookFileFlags, HookFilesError, LimitFlags, MountFlag, RunnerFlags, mount,
+};
+use crate::cluster_flags::{ClusterError, ClusterFlags};
+use metahook_author::call::{ObjectError, RequestOf, check_request};
+use metahook_author::documents::{self, DocumentError};
+use metahook_author::kinds::KnownKinds;
+use metahook_author::progress::Progress;
+use metahook_author::properties::{PropertyCheck, Sample, Violation};
+use metahook_author::render::Simulation;
+use metahook_author::render::hooks::HookFiles;
+use metahook_author::render::rounds::{RenderEnd, Rounds};
+use metahook_author::render::setup::{Options, SetupError, hook_kinds};
+use metahook_author::schemas::MAX_FAULTS;
+use metahook_author::yaml;
+use metahook_server::cluster::api_client::{ApiClient, Unreachable};
+use metahook_server::telemetry::{error_chain, escape};
+
+/// Children that a cluster is asked about.
+const MAX_DRY_RUNS: usize = 100;
+
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The module's file.
+    #[arg(value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub module: PathBuf,
+    /// A file with a controller, its CustomResourceDefinitions or examples of parents and other objects, or a folder with such files; several times for several.
+    #[arg(short = 'f', long = "file", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub file: Vec<PathBuf>,
+    /// A request to check the properties with; several times for several.
+    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub request: Vec<PathBuf>,
+    /// A folder that stands for a mount, for example `/etc/greeting=./greeting`; several times for several.
+    #[arg(long, value_name = "PATH=FOLDER", value_parser = mount)]
+    pub mount: Vec<MountFlag>,
+    #[command(flatten)]
+    pub runners: RunnerFlags,
+    /// Reconciles within which nothing may be left to change.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub cycles: u16,
+    /// What is printed on stdout: text, or JSON.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    #[command(flatten)]
+    pub limits: LimitFlags,
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    Text,
+    Json,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    #[error("-f")]
+    Document(#[source] DocumentError),
+    #[error("--request")]
+    Request(#[source] DocumentError),
+    #[error("--request {}: {why}, or give a controller and this file with -f", file.display())]
+    Object { file: PathBuf, why: ObjectError },
+    #[error(transparent)]
+    Files(#[from] HookFilesError),
+    #[error(transparent)]
+    Limits(#[from] SpecError),
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error("the API server does not answer")]
+    Unreachable(#[from] Unreachable),
+    #[error("properties that do not hold: {violated}")]
+    Violated { violated: usize },
+    #[error("cannot print")]
+    Print(#[from] io::Error),
+}
+
+impl CheckError {
+    /// 1: a property does not hold, the server would not take the module, or the cluster does not answer. 2: the files or the flags.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Violated { .. } | Self::Cluster(_) | Self::Unreachable(_) => 1,
+            Self::Files(error) if error.is_refusal() => 1,
+            _ => 2,
+        }
+    }
+}
+
+/// What came of the files.
+struct OfFiles {
+    /// What the hooks were asked.
+    asked: Vec<Sample>,
+    /// The kinds of parents that have a definition, with its schema.
+    parents: Vec<(Gvk, Value)>,
+}
+
+impl Check {
+    /// Results go to `out`, remarks to `say`.
+    pub async fn run(&self, out: impl Write, mut say: impl Write) -> Result<(), CheckError> {
+        let limits = self.limits.limits()?;
+        let flags = HookFileFlags {
+            module: Some(self.module.clone()),
+            mount: self.mount.clone(),
+            runners: self.runners.clone(),
+        };
+        let files = flags.files().await?;
+        let mut results = Results { out, output: self.output, all: Vec::new(), violated: 0 };
+        results.add("the server takes the module", Some(Ok(())))?;
+        let mut samples = Vec::new();
+        for file in &self.request {
+            let (_, request) = documents::read_one_as_json(file).map_err(CheckError::Request)?;
+            check_request(&request).map_err(|why| CheckError::Object { file: file.clone(), why })?;
+            samples.push(Sample { hook: RequestOf::new(&request, None).hook, request });
+        }
+        let mut parents = Vec::new();
+        if !self.file.is_empty() {
+            let found = self.of_files(files.clone(), &mut results).await?;
+            samples.extend(found.asked);
+            parents = found.parents;
+        }
+        if samples.is_empty() {
+            writeln!(
+                say,
+                "nothing more is tried: give a controller and an example of a parent with -f, or a request with --request"
+            )?;
+        }
+        let step = Progress::of_stderr().step("checking the properties");
+        let hook = files.hook(limits);
+        let verdicts = PropertyCheck { sandbox: files.sandbox, hook, limits, parents }.run(&samples).await;
+        drop(step);
+        for verdict in verdicts {
+            if verdict.holds.is_none() && samples.is_empty() {
+                continue;
+            }
+            let holds =
+                verdict.holds.map(|it| it.map_err(|Violation { why, input }| (vec![why], Some(input))));
+            results.add(verdict.property, holds)?;
+        }
+        results.end()
+    }
+
+    /// Tries the reconciles of the files.
+    async fn of_files<W: Write>(
+        &self,
+        files: HookFiles,
+        results: &mut Results<W>,
+    ) -> Result<OfFiles, CheckError> {
+        let cluster = self.cluster.cluster().await?;
+        let (api, definitions) = cluster.map(|it| (it.api, it.definitions)).unzip();
+        // Files come last, as the last definition of a kind counts.
+        let mut all = definitions.unwrap_or_default();
+        all.extend(documents::read_all(&self.file).map_err(CheckError::Document)?);
+        let options = Options {
+            namespace: "default".to_owned(),
+            apply_strategy: ApplyStrategy::default(),
+            field_manager: FIELD_MANAGER.to_owned(),
+            files,
+        };
+        let (mut simulation, progress) = (Simulation::of(&all, options)?, Progress::of_stderr());
+        let step = progress.step("calling the hooks");
+        let rounds = simulation.run(self.cycles.into()).await;
+        drop(step);
+        let property = "what it answers is carried out, and then nothing is left to change";
+        results.faults(property, unsettled(&rounds).into_iter().collect())?;
+        let property = "the API server keeps what is answered, as far as its schemas tell";
+        results.faults(property, faults(&rounds))?;
+        if let Some(api) = api {
+            let property = "the API server of the cluster keeps what is answered (dry run)";
+            let step = progress.step("asking the cluster what it would keep (dry run)");
+            let faults = not_kept(&api, &rounds).await?;
+            drop(step);
+            results.faults(property, faults)?;
+        }
+        let kinds = KnownKinds::of(&all).map_err(SetupError::kinds)?;
+        let parents = hook_kinds(&all, &kinds)?.parents.into_iter();
+        let parents = parents.filter_map(|(gvk, schema)| Some((gvk, schema?.clone()))).collect();
+        Ok(OfFiles { asked: asked(&rounds), parents })
+    }
+}
+
+/// Why a property does not hold, and a request that shows it.
+type Evidence = (Vec<String>, Option<Value>);
+
+/// What came of the properties, printed one by one, or as JSON at the end.
+struct Results<W> {
+    out: W,
+    output: Output,
+    all: Vec<Value>,
+    violated: usize,
+}
+
+impl<W: Write> Results<W> {
+    /// `None`: no request could be made for the property.
+    fn add(&mut self, property: &str, holds: Option<Result<(), Evidence>>) -> io::Result<()> {
+        self.violated += usize::from(matches!(holds, Some(Err(_))));
+        if self.output == Output::Json {
+            self.all.push(match holds {
+                Some(Ok(())) => json!({ "property": property, "result": "holds" }),
+                Some(Err((why, request))) => {
+                    json!({ "property": property, "result": "violated", "why": why, "request": request })
+                }
+                None => json!({ "property": property, "result": "skipped" }),
+            });
+            return Ok(());
+        }
+        match holds {
+            Some(Ok(())) => writeln!(self.out, "ok   {property}"),
+            Some(Err((why, request))) => {
+                writeln!(self.out, "FAIL {property}")?;
+                why.iter().try_for_each(|why| writeln!(self.out, "  {}", escape(why)))?;
+                let Some(request) = request else { return Ok(()) };
+                writeln!(self.out, "  this request shows it:")?;
+                yaml::print(&request).lines().try_for_each(|line| writeln!(self.out, "    {line}"))
+            }
+            None => writeln!(self.out, "skip {property}: no request could be made for it"),
+        }
+    }
+
+    /// The property holds where nothing speaks against it.
+    fn faults(&mut self, property: &str, faults: BTreeSet<String>) -> io::Result<()> {
+        let holds = if faults.is_empty() { Ok(()) } else { Err((faults.into_iter().collect(), None)) };
+        self.add(property, Some(holds))
+    }
+
+    fn end(mut self) -> Result<(), CheckError> {
+        if self.output == Output::Json {
+            writeln!(self.out, "{:#}", json!({ "violated": self.violated, "properties": self.all }))?;
+        }
+        if self.violated > 0 { Err(CheckError::Violated { violated: self.violated }) } else { Ok(()) }
+    }
+}
+
+/// Why the rounds did not come to rest.
+fn unsettled(rounds: &Rounds) -> Option<String> {
+    let count = rounds.rounds.len();
+    match rounds.end {
+        RenderEnd::Settled => None,
+        RenderEnd::Enough => {
+            Some(format!("round {count} still changes something: see `metahook render --cycles`"))
+        }
+        RenderEnd::Oscillates { like } => Some(format!(
+            "it oscillates: after round {count} all is as after round {like}; `metahook render --cycles` shows between which answers"
+        )),
+        RenderEnd::Failed => {
+            let mut last = rounds.rounds.last().into_iter().flatten();
+            last.find_map(|one| Some(format!("{}: {}", one.parent, error_chain(one.error.as_ref()?))))
+        }
+    }
+}
+
+/// What the API server would drop or refuse, each once.
+fn faults(rounds: &Rounds) -> BTreeSet<String> {
+    rounds.rounds.iter().flatten().flat_map(|one| &one.faults).take(MAX_FAULTS).cloned().collect()
+}
+
+/// What the API server of a cluster would not keep of the children, as they are after the last round that wrote them.
+async fn not_kept(api: &ApiClient, rounds: &Rounds) -> Result<BTreeSet<String>, Unreachable> {
+    let reconciled = || rounds.rounds.iter().flatten();
+    let parents: BTreeSet<_> = reconciled().map(|one| &one.parent).collect();
+    let steps = reconciled().flat_map(|one| &one.steps);
+    let last: BTreeMap<_, _> = steps.map(|step| (&step.effect.id, step.effect.shown_after())).collect();
+    let children = last.into_iter().filter(|(id, _)| !parents.contains(id));
+    let mut faults = BTreeSet::new();
+    for (id, object) in children.take(MAX_DRY_RUNS) {
+        let Some(mut object) = object else { continue };
+        if let Some(fields) = object.as_object_mut().filter(|_| id.resource.has_status) {
+            // It has a request of its own.
+            fields.remove("status");
+        }
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            // The parent of the files is not there.
+            metadata.remove("ownerReferences");
+        }
+        match api.would_keep(id, &object).await? {
+            Ok(mut kept) => {
+                if let Some(metadata) = kept.get_mut("metadata").and_then(Value::as_object_mut) {
+                    metadata.remove("managedFields");
+                }
+                let mut changes = differences(&object, &kept, None);
+                // What is not said is the API server's to fill in.
+                changes.retain(|one| !one.wanted.is_null());
+                faults.extend(changes.into_iter().take(MAX_FAULTS).map(|one| {
+                    let what = if one.found.is_null() { "dropped" } else { "kept otherwise" };
+                    format!("{id}: {} is {what}", one.path)
+                }));
+            }
+            Err(refusal) => drop(faults.insert(format!("{id}: {refusal}"))),
+        }
+    }
+    Ok(faults)
+}
+
+/// The requests of the reconciles, each once.
+fn asked(rounds: &Rounds) -> Vec<Sample> {
+    let mut all: Vec<Sample> = Vec::new();
+    for call in rounds.rounds.iter().flatten().flat_map(|one| &one.calls) {
+        if let Ok(request) = serde_json::from_slice(&call.request) {
+            let sample = Sample { hook: call.hook, request };
+            if !all.contains(&sample) {
+                all.push(sample);
+            }
+        }
+    }
+    // Later ones show more: children, and a status.
+    all.reverse();
+    all
+}

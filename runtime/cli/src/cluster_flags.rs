@@ -1,0 +1,52 @@
+//! Flags of commands that may ask a cluster, and never write to it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
+use metahook_author::documents::{self, Document};
+use metahook_author::progress::Progress;
+use metahook_server::cluster::api_client::{ApiClient, ConnectError};
+use metahook_server::cluster::dry_run::DefinitionsError;
+use metahook_server::cluster::transport::READ_TIMEOUT;
+
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "A cluster that is asked; nothing is written to it")]
+pub struct ClusterFlags {
+    /// Ask the cluster of this kubeconfig; else, where --context is given, of $KUBECONFIG or ~/.kube/config.
+    #[arg(long, value_name = "FILE", requires = "file", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub kubeconfig: Option<PathBuf>,
+    /// Ask the cluster of this context of the kubeconfig; its current one when absent.
+    #[arg(long, value_name = "CONTEXT", requires = "file")]
+    pub context: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    #[error("no cluster")]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Definitions(#[from] DefinitionsError),
+}
+
+/// A cluster that is asked.
+pub(super) struct Cluster {
+    pub(super) api: ApiClient,
+    /// Its CustomResourceDefinitions.
+    pub(super) definitions: Vec<Document>,
+}
+
+impl ClusterFlags {
+    /// `None`: no cluster is asked.
+    pub(super) async fn cluster(&self) -> Result<Option<Cluster>, ClusterError> {
+        if self.kubeconfig.is_none() && self.context.is_none() {
+            return Ok(None);
+        }
+        let _step = Progress::of_stderr().step("asking the cluster for its kinds");
+        let reach = (self.kubeconfig.as_deref(), self.context.as_deref());
+        let api = ApiClient::connect_to(reach, None, READ_TIMEOUT).await?;
+        let definitions = documents::of_cluster(api.definitions().await?);
+        Ok(Some(Cluster { api, definitions }))
+    }
+}

@@ -1,0 +1,47 @@
+//! `metahook new`: a folder with a hook that builds, is checked and tested without a cluster.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::Args;
+
+use metahook_author::scaffold::{Language, Name, ScaffoldError, Template, files, write};
+
+#[derive(Debug, Args)]
+pub struct New {
+    /// The name of the folder, the crate and the controller: lower case letters, digits and dashes.
+    #[arg(value_name = "NAME", value_parser = Name::parse)]
+    pub name: Name,
+    /// The language of the hook; there is a scaffold for Rust.
+    #[arg(long, value_name = "LANGUAGE", value_enum, default_value_t = Language::Rust)]
+    pub lang: Language,
+    /// What the hook begins with.
+    #[arg(long, value_name = "TEMPLATE", value_enum, default_value_t = Template::Composite)]
+    pub from: Template,
+    /// The same as --from decorator.
+    #[arg(long, conflicts_with = "from")]
+    pub decorator: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum NewError {
+    #[error("--lang")]
+    Language(#[source] ScaffoldError),
+    #[error(transparent)]
+    Scaffold(#[from] ScaffoldError),
+    #[error("cannot print")]
+    Print(#[from] io::Error),
+}
+
+impl New {
+    /// What to do next goes to `out`.
+    pub fn run(&self, mut out: impl Write) -> Result<(), NewError> {
+        self.lang.check().map_err(NewError::Language)?;
+        let template = if self.decorator { Template::Decorator } else { self.from };
+        let name = self.name.to_string();
+        let files = files(&self.name, template);
+        write(Path::new(&name), &files)?;
+        writeln!(out, "wrote {} files to {name}; {name}/README.md says what comes next:", files.len())?;
+        Ok(writeln!(out, "  cd {name} && cargo build --target wasm32-wasip1 --release && metahook test")?)
+    }
+}

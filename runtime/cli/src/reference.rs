@@ -1,0 +1,51 @@
+//! Reference of flags: the page of the book lists every flag of every command.
+
+use std::fmt::Write as _;
+
+use clap::CommandFactory;
+
+use super::Cli;
+
+/// With `BLESS=1` the page is written.
+#[test]
+fn reference_lists_every_flag() {
+    let mut tables = String::new();
+    for command in Cli::command().get_subcommands() {
+        table_of_flags(command, &mut tables);
+    }
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/reference/flags.md");
+    let (begin, end) = ("<!-- generated: flags -->\n", "<!-- end generated -->");
+    let shown = std::fs::read_to_string(page).unwrap();
+    let (head, rest) = shown.split_once(begin).unwrap();
+    let (_, tail) = rest.split_once(end).unwrap();
+    let expected = format!("{head}{begin}{tables}\n{end}{tail}");
+    if std::env::var_os("BLESS").is_some() {
+        return std::fs::write(page, expected).unwrap();
+    }
+    assert!(shown == expected, "{page} does not show these flags; BLESS=1 writes them:\n{tables}");
+}
+
+fn table_of_flags(command: &clap::Command, out: &mut String) {
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    write!(out, "\n## metahook {}\n\n{about}.\n", command.get_name()).unwrap();
+    let mut last_heading = None;
+    for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
+        let heading = flag.get_help_heading();
+        if last_heading != Some(heading) {
+            let title = heading.map(|title| format!("\n### {title}\n")).unwrap_or_default();
+            write!(out, "{title}\n| flag | default | meaning |\n|---|---|---|\n").unwrap();
+            last_heading = Some(heading);
+        }
+        let value = flag.get_value_names().and_then(<[_]>::first);
+        let value = value.filter(|_| flag.get_action().takes_values());
+        let name = match (flag.get_long(), value) {
+            (Some(long), Some(value)) => format!("--{long} {value}"),
+            (Some(long), None) => format!("--{long}"),
+            (None, value) => value.map(ToString::to_string).unwrap_or_default(),
+        };
+        let default = flag.get_default_values().first().filter(|text| value.is_some() && !text.is_empty());
+        let default = default.map(|text| format!("`{}` ", text.display())).unwrap_or_default();
+        let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
+        writeln!(out, "| `{name}` | {default}| {help} |").unwrap();
+    }
+}
