@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 use wasmtime::{Engine, Module};
 
-use super::code_files::CodeSpace;
+use super::code_space::CodeSpace;
 use super::outline::WasmKind;
 use super::{Code, Compiled, Digest};
 

@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
 use super::artifact::{Artifact, Name, SealKey};
-use super::code_files::CodeFiles;
+use super::code_space::LoadedCode;
 use super::compiler::MAX_ARTIFACT;
 use super::module_error::ModuleError;
 
@@ -81,16 +81,15 @@ impl Cache {
     pub(super) fn find(
         &self,
         name: &Name,
-        files: &CodeFiles,
-        max_code: u64,
+        own: impl FnOnce() -> io::Result<File>,
+        (loaded, max_code): (&LoadedCode, u64),
     ) -> Result<Option<Artifact>, ModuleError> {
         let found = match self.open_file(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(_) => None,
             Ok(stored) => {
-                let space = files.space(stored.1, max_code)?;
-                let own = files.create();
-                own.and_then(|own| Artifact::open(&self.key, name, stored, (own, space))).ok().flatten()
+                let space = loaded.add(stored.1, max_code)?;
+                own().and_then(|own| Artifact::open(&self.key, name, stored, (own, space))).ok().flatten()
             }
         };
         if found.is_none() {
@@ -178,7 +177,7 @@ mod tests {
 
     use wasmtime::Engine;
 
-    use super::super::code_files::CodeSpace;
+    use super::super::code_space::CodeSpace;
     use super::*;
     use crate::hook::wasm::compile::Digest;
 
@@ -217,7 +216,7 @@ mod tests {
             cache.keep(name, &artifact());
             used(&folder, name.as_str(), hours);
         }
-        let found = cache.find(&a, &CodeFiles::new(None), u64::MAX).unwrap();
+        let found = cache.find(&a, tempfile::tempfile, (&LoadedCode::default(), u64::MAX)).unwrap();
         assert!(found.is_some(), "which is a use");
         cache.keep(&c, &artifact());
         assert_eq!(files(&folder), BTreeSet::from([&a, &c].map(|name| name.as_str().to_owned())));

@@ -7,6 +7,7 @@ mod artifact;
 mod cache;
 pub(crate) mod check;
 mod code_files;
+mod code_space;
 mod compiler;
 pub(super) mod component;
 mod component_start;
@@ -34,7 +35,8 @@ pub use artifact::SealKey;
 use artifact::{Artifact, Name};
 use cache::Cache;
 use code_files::CodeFiles;
-pub(super) use code_files::CodeSpace;
+pub(super) use code_space::CodeSpace;
+use code_space::LoadedCode;
 pub use compiler::compile;
 use compiler::{Compiler, Source};
 pub use module_error::ModuleError;
@@ -188,6 +190,7 @@ pub(super) struct CodeLoader {
     compiler: Compiler,
     cache: Option<Arc<Cache>>,
     files: Arc<CodeFiles>,
+    loaded: LoadedCode,
 }
 
 impl ModuleSettings {
@@ -234,6 +237,7 @@ impl CodeLoader {
             },
             compiler: Compiler::new(settings),
             files: Arc::new(CodeFiles::new(cache.clone())),
+            loaded: LoadedCode::default(),
             cache,
         }
     }
@@ -271,7 +275,7 @@ impl CodeLoader {
         let (source, output) = blocking(create).await?;
         let (output, start) = self.compiler.compile(source, bounds, output).await?;
         let size = output.metadata().map_err(|error| ModuleError::Code(error.to_string()))?.len();
-        let artifact = Arc::new(Artifact::compiled(output, self.files.space(size, bounds.code)?));
+        let artifact = Arc::new(Artifact::compiled(output, self.loaded.add(size, bounds.code)?));
         let engine = engine.clone();
         let compiled = Arc::clone(&artifact);
         let code = blocking(move || {
@@ -297,11 +301,12 @@ impl CodeLoader {
 
     async fn cached(&self, name: &Name, kind: WasmKind, max_code: u64) -> Result<Option<Code>, ModuleError> {
         let Some(cache) = self.cache.clone() else { return Ok(None) };
-        let files = Arc::clone(&self.files);
+        let (files, loaded) = (Arc::clone(&self.files), self.loaded.clone());
         let engine = self.engines.of(kind).clone();
         let name = name.clone();
         let find = move || {
-            let Some(found) = cache.find(&name, &files, max_code)? else { return Ok(None) };
+            let found = cache.find(&name, || files.create(), (&loaded, max_code))?;
+            let Some(found) = found else { return Ok(None) };
             let warn = |error: &wasmtime::Error| {
                 tracing::warn!(file = name.as_str(), %error, "no code of this engine: the module is compiled again");
             };
