@@ -203,23 +203,24 @@ impl ApiClient {
 
     /// Reads an object, or something that is as small.
     pub(crate) async fn get(&self, path: &str) -> Result<Answer, Unreachable> {
-        self.exchange((Method::GET, Answers::Object), path, "application/json", None).await
+        self.get_as(Answers::Object, path).await
     }
 
     /// Reads what the API server says of its kinds.
     pub(super) async fn get_large(&self, path: &str) -> Result<Answer, Unreachable> {
-        self.exchange((Method::GET, Answers::Large), path, "application/json", None).await
+        self.get_as(Answers::Large, path).await
     }
 
     /// Reads one page of a list with a `limit`.
     pub(super) async fn get_page(&self, path: &str) -> Result<Answer, Unreachable> {
-        self.exchange((Method::GET, Answers::Page), path, "application/json", None).await
+        self.get_as(Answers::Page, path).await
     }
 
     /// Sends JSON; every status is an answer, but one that only asks to come later. Each write has a body: where that is sent
     /// the gate is checked last.
     pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Answer, Unreachable> {
-        self.exchange((method, Answers::Object), path, "application/json", Some(body)).await
+        self.exchange(method, path, Content { kind: "application/json", body: Some(body) }, Answers::Object)
+            .await
     }
 
     /// Sends a question, which changes nothing: whoever leads, it is answered.
@@ -229,15 +230,19 @@ impl ApiClient {
 
     /// `kind`: the content type of the patch.
     pub(crate) async fn patch(&self, kind: &str, path: &str, body: &Value) -> Result<Answer, Unreachable> {
-        self.exchange((Method::PATCH, Answers::Object), path, kind, Some(body)).await
+        self.exchange(Method::PATCH, path, Content { kind, body: Some(body) }, Answers::Object).await
+    }
+
+    async fn get_as(&self, answers: Answers, path: &str) -> Result<Answer, Unreachable> {
+        self.exchange(Method::GET, path, Content { kind: "application/json", body: None }, answers).await
     }
 
     async fn exchange(
         &self,
-        (method, answers): (Method, Answers),
+        method: Method,
         path: &str,
-        kind: &str,
-        body: Option<&Value>,
+        Content { kind, body }: Content<'_>,
+        answers: Answers,
     ) -> Result<Answer, Unreachable> {
         let body = body.map(|body| print(kind, body)).transpose().map_err(Unreachable::Print)?;
         // All writes come through here: kube's client only lists and watches.
@@ -284,7 +289,13 @@ impl ApiClient {
     }
 }
 
-/// What a request is answered with, where it is not refused.
+/// The body of a request, and its content type.
+struct Content<'a> {
+    kind: &'a str,
+    body: Option<&'a Value>,
+}
+
+/// The kind of a request's answer, where it is not refused.
 #[derive(Clone, Copy)]
 enum Answers {
     Object,

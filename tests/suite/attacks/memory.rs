@@ -229,6 +229,8 @@ pub(crate) async fn packed_modules_are_unpacked_in_turns_and_kept_in_files(test:
     test.define_kind().await?;
     let cache = test.plane().scratch().join(format!("{}-modules", test.name()));
     test.server().flag(&format!("--module-cache-dir={}", cache.display()));
+    // Its default has no room for the code of twenty.
+    test.server().flag("--module-code-max=2Gi");
     test.serve()?;
     for nth in 0..count {
         let name = format!("large-{nth}");

@@ -11,6 +11,7 @@ use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::cache::{Cache, UNFINISHED};
+use super::module_error::ModuleError;
 
 /// A maker of files: in the folder of a cache, else in memory.
 pub(super) struct CodeFiles(Option<Arc<Cache>>);
@@ -32,12 +33,14 @@ impl CodeFiles {
     }
 
     /// An empty file. Where the folder has no room for one, it lies in memory.
-    pub(super) fn create(&self) -> io::Result<File> {
-        let Some(cache) = &self.0 else { return in_memory() };
-        in_folder(cache.folder()).or_else(|error| {
-            tracing::warn!(%error, "no file can be made in --module-cache-dir: a module's code stays in memory");
-            in_memory()
-        })
+    pub(super) fn create(&self) -> Result<File, ModuleError> {
+        let in_folder = self.0.as_ref().and_then(|cache| {
+            let warn = |error: &io::Error| {
+                tracing::warn!(%error, "no file can be made in --module-cache-dir: a module's code stays in memory");
+            };
+            in_folder(cache.folder()).inspect_err(warn).ok()
+        });
+        in_folder.map_or_else(in_memory, Ok).map_err(|error| ModuleError::Code(error.to_string()))
     }
 }
 

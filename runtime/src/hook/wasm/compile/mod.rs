@@ -268,14 +268,14 @@ impl CodeLoader {
         }
         let files = Arc::clone(&self.files);
         let create = move || {
-            let output = files.create().map_err(|error| ModuleError::Code(error.to_string()))?;
+            let output = files.create()?;
             let source = files.spill(&module.bytes).map_or(Source::Memory(module), Source::Disk);
             Ok((source, output))
         };
         let (source, output) = blocking(create).await?;
         let (output, start) = self.compiler.compile(source, bounds, output).await?;
         let size = output.metadata().map_err(|error| ModuleError::Code(error.to_string()))?.len();
-        let artifact = Arc::new(Artifact::compiled(output, self.loaded.add(size, bounds.code)?));
+        let artifact = Arc::new(Artifact::new(output, self.loaded.add(size, bounds.code)?));
         let engine = engine.clone();
         let compiled = Arc::clone(&artifact);
         let code = blocking(move || {
@@ -305,8 +305,11 @@ impl CodeLoader {
         let engine = self.engines.of(kind).clone();
         let name = name.clone();
         let find = move || {
-            let found = cache.find(&name, || files.create(), (&loaded, max_code))?;
-            let Some(found) = found else { return Ok(None) };
+            let own = |len| {
+                let space = loaded.add(len, max_code)?;
+                Ok(Artifact::new(files.create()?, space))
+            };
+            let Some(found) = cache.find(&name, own)? else { return Ok(None) };
             let warn = |error: &wasmtime::Error| {
                 tracing::warn!(file = name.as_str(), %error, "no code of this engine: the module is compiled again");
             };
