@@ -31,7 +31,7 @@ pub enum DevError {
     Hooks,
 }
 
-/// What a session leaves behind.
+/// How a session leaves the controller that it is about.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Leaving {
     /// The controller is gone, or another session's.
@@ -122,8 +122,8 @@ fn give_modules(spec: &mut Value) -> Result<(), DevError> {
     if modules == 0 { Err(DevError::OnlyWebhooks) } else { Ok(()) }
 }
 
-/// What the session leaves of the controller as it is now. `applied`: its spec after the session applied it; where it is
-/// another one now, another client wrote that, and it stays.
+/// Decides how the session leaves the controller as it is now. `applied`: its spec after the session applied it; where
+/// it is another one now, another client wrote that, and it stays.
 pub fn leaving(now: Option<&Value>, session: &Session, applied: &Value) -> Leaving {
     let Some(now) = now.filter(|now| label(now) == Some(session.name.as_str())) else {
         return Leaving::Nothing;

@@ -240,7 +240,7 @@ const ALL: u8 = 100;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrakeLimits {
     pub children: usize,
-    /// Of the children that the controller manages.
+    /// Percentage of the children that the controller manages.
     pub percent: u8,
     /// Kinds whose deletions are not counted, in any version.
     pub exempt: Vec<Gvr>,

@@ -33,7 +33,7 @@ pub(super) enum Need {
     Sometimes,
 }
 
-/// What a controller writes of its parents in any case.
+/// Changes of its parents that a controller writes in any case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum ParentChanges {
     #[default]
@@ -175,7 +175,7 @@ impl RequiredRights {
         rules
     }
 
-    /// What the controller's account writes.
+    /// Kinds that the controller's account writes.
     pub(super) fn written(&self) -> Vec<WrittenKind> {
         let of = |kind: &Gvr, subresource, verbs, need| WrittenKind {
             kind: kind.clone(),

@@ -293,7 +293,7 @@ impl OrphanAdopters {
         }
     }
 
-    /// The same for a parent as it is now; `None`: it is gone.
+    /// Takes in a parent as it is now; `None`: it is gone.
     pub fn learn_now(&mut self, key: &Key, now: Option<&Object>) {
         if let Some(selector) = self.selectors.remove(key) {
             self.index.remove(&selector, key);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same parents as if each were asked, however their selectors change.
+        /// The index finds the same parents as asking each of them would, however their selectors change.
         #[test]
         fn adopters_are_those_that_match(
             steps in prop::collection::vec((0..6_u8, prop::option::of(selector())), 0..30),

@@ -16,7 +16,7 @@ use crate::object::id::ObjectId;
 /// Labels or annotations by key: set to a text, or taken off. What is not named stays as it is.
 pub type Changes = BTreeMap<String, Option<String>>;
 
-/// What a hook wants of an object itself.
+/// Changes that a hook wants of an object itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decoration {
     pub labels: Changes,
@@ -114,7 +114,8 @@ fn replaced(parent: &Object, wanted: Value) -> Option<Value> {
     }))
 }
 
-/// Of resources that a CustomResourceDefinition serves nothing but the status counts here; others are checked whole.
+/// Whether a CustomResourceDefinition serves a group's resources: nothing but their status counts here; others are
+/// checked whole.
 fn is_custom(group: &str) -> bool {
     group.contains('.') && !group.ends_with(".k8s.io")
 }

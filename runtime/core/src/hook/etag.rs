@@ -20,7 +20,7 @@ pub const MAX_TAG: usize = 1024;
 /// Bytes of an answer beside its body, its tag and its names.
 const OVERHEAD: usize = 256;
 
-/// What an answer is about.
+/// Parent and hook that an answer is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AnswerKey {
     group: Arc<str>,
@@ -84,7 +84,7 @@ pub struct AnswerCache {
 
 #[derive(Debug)]
 struct Entry {
-    /// Of the parent: another one with its name is another parent.
+    /// The parent's uid: another parent with its name is another one.
     uid: Uid,
     answer: Arc<KeptAnswer>,
     age: u64,

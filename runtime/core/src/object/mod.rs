@@ -339,8 +339,8 @@ impl Naming {
         self == Self::Uniform || parent_namespace.is_empty() || *key.namespace == *parent_namespace
     }
 
-    /// What an object is called in a request about a parent in `parent_namespace` (empty: cluster-scoped);
-    /// `None` where this naming has no word for it.
+    /// Name of an object in a request about a parent in `parent_namespace` (empty: cluster-scoped); `None` where this
+    /// naming has no word for it.
     pub fn name(self, parent_namespace: &str, key: &Key) -> Option<String> {
         match self {
             _ if !self.names(parent_namespace, key) => None,

@@ -231,7 +231,7 @@ fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What values of labels are made of; an empty one is one, too.
+/// Whether a text has only characters that values of labels may have; an empty text is one, too.
 fn is_word(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }

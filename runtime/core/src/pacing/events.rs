@@ -9,7 +9,7 @@ use crate::hash::{Fingerprint, Fingerprinter};
 
 /// So many objects and reasons are remembered.
 const MAX_BUDGETS: usize = 10_000;
-/// What has not been repeated for this long is written anew.
+/// A message that has not been repeated for this long is written anew.
 const REPEAT_TIMEOUT: Duration = Duration::from_mins(10);
 /// So many Events are remembered, to count them when they repeat.
 const MAX_WRITTEN: usize = 10_000;

@@ -42,7 +42,7 @@ struct DifferenceCount {
 }
 
 impl ShadowTally {
-    /// Of a shadow that cannot be asked.
+    /// Tally of a shadow that cannot be asked.
     pub fn refused(why: &str) -> Self {
         Self { refused: Some(shorten(why, MAX_FAILURE)), ..Self::default() }
     }

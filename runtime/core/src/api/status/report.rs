@@ -70,7 +70,7 @@ impl Report {
     }
 }
 
-/// What became of the module of a hook.
+/// How the module of a hook has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModuleChange {
     None,

@@ -53,12 +53,12 @@ struct Store<P> {
     is_leaving: bool,
 }
 
-/// What is remembered of a place whose store gave way.
+/// Record of a place whose store gave way.
 #[derive(Debug)]
 struct GaveWay {
     times: u32,
     at: Duration,
-    /// What the store held.
+    /// Bytes that the store held.
     bytes: u64,
     estimate: u64,
     /// When a list was complete since.
@@ -68,7 +68,7 @@ struct GaveWay {
 /// The objects of one place take more memory than there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLarge {
-    /// What the store held when it gave way.
+    /// Bytes that the store held when it gave way.
     pub bytes: u64,
     pub budget: u64,
 }
@@ -192,7 +192,7 @@ impl<P: Ord + Clone> CacheAccounts<P> {
         all.max_by_key(|(id, store)| (self.estimate(store), **id)).map(|(id, _)| *id)
     }
 
-    /// What the store will hold.
+    /// Estimate of the bytes that the store will hold.
     fn estimate(&self, store: &Store<P>) -> u64 {
         if store.is_listed {
             return store.bytes;

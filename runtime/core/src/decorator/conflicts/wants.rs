@@ -9,7 +9,7 @@ use crate::hash::Fingerprint;
 #[derive(Debug, Default)]
 pub(super) struct ObjectWants(Box<[DecoratorWants]>);
 
-/// What one controller wants; nothing, too, if its reconciles got no answer.
+/// Changes that one controller wants; none, too, if its reconciles got no answer.
 #[derive(Debug)]
 pub(super) struct DecoratorWants {
     pub(super) id: Arc<DecoratorId>,
