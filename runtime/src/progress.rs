@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::sync::lock;
 use crate::telemetry::escape;
 
-/// What ends sooner is not told.
+/// A step that ends sooner is not shown.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// Where steps are told; nowhere by default.

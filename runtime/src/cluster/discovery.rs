@@ -225,7 +225,7 @@ impl Discovery {
     }
 }
 
-/// What the answer has, or why it has nothing, in one line.
+/// Content of the answer, or why it has none, in one line.
 fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, String> {
     if !answer.status.is_success() {
         return Err(one_line(&answer.message()).into_owned());

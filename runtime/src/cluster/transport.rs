@@ -82,9 +82,9 @@ pub(super) struct Transport {
     /// Locked only while it takes a request: it is ready at once, or has failed.
     service: Arc<Mutex<HttpService>>,
     user: Option<Arc<str>>,
-    /// Of all accounts together.
+    /// Requests of all accounts together.
     pub(super) requests: RequestCounts,
-    /// Of lists and watches.
+    /// Timeout of reading lists and watches.
     read_timeout: Duration,
     pages: Arc<Pages>,
 }

@@ -54,7 +54,7 @@ impl HeavyWorkLimiter {
         self.take_of(&self.free).await
     }
 
-    /// The same, apart from those of reconciles.
+    /// Waits for a turn to match rules, apart from the turns of reconciles.
     pub(crate) async fn take_for_matching(&self) -> Option<Turn> {
         self.take_of(&self.matching).await
     }

@@ -170,7 +170,7 @@ impl Host {
 }
 
 impl Hosted {
-    /// The same controller with the same spec: whatever else changed is no reason to start it anew.
+    /// Whether an object is the same controller with the same spec: any other change is no reason to start it anew.
     fn is(&self, object: &Object) -> bool {
         self.object.uid == object.uid
             && self.spec.as_ref().is_some_and(|spec| {

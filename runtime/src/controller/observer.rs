@@ -52,7 +52,7 @@ pub(crate) enum Observed {
         digest: String,
         compiled: Option<Duration>,
     },
-    /// Of the controller as a whole.
+    /// A problem of the controller as a whole.
     Problem {
         message: String,
     },

@@ -58,7 +58,7 @@ pub(crate) fn method_name(method: &Method) -> &'static str {
     }
 }
 
-/// What the server made of changes of CompositeControllers and DecoratorControllers.
+/// Counts of the changes of CompositeControllers and DecoratorControllers that the server took in.
 #[derive(Default)]
 pub(super) struct HostMeter {
     composite: HostCounts,

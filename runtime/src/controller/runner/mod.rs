@@ -45,12 +45,12 @@ use crate::controller::runner::waiting_parents::WaitingParents;
 use crate::queue::{Throttle, Workers};
 use crate::store::{Store, Stores};
 
-/// Whether a controller takes the place of one with another spec, or of itself with other kinds.
+/// Why a controller is started: for the first time, or in place of one with another spec or other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartReason {
     /// No reconcile has seen its parents yet: all are reconciled at once.
     First,
-    /// They are reconciled again, not all at once.
+    /// Its parents are reconciled again, not all at once.
     Anew,
 }
 

@@ -17,7 +17,7 @@ use metahook_core::reconcile::kinds::{DecoratedKinds, Discovered, Kinds, StatusE
 use crate::cluster::discovery::DiscoveryError;
 use crate::controller::runner::ControllerRunner;
 
-/// What resolving the kinds of a spec found.
+/// Result of resolving the kinds of a spec.
 struct Resolved {
     kinds: Kinds,
     /// Message about targets of a decorator that are missing.

@@ -32,7 +32,7 @@ pub(super) struct Trusted {
     pub(super) authorization: Option<HeaderValue>,
 }
 
-/// What a webhook is called with, and the problem of what it should be called with.
+/// Trust that a webhook is called with, and the problem of the trust that it should be called with.
 #[derive(Clone, Default)]
 pub(crate) struct TrustState {
     pub(super) trusted: Option<Arc<Trusted>>,
@@ -277,7 +277,7 @@ fn secret_header(value: String) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Those that can be used; there is one at least.
+/// Certificates that can be used; there is one at least.
 fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     let all: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
     (!all.is_empty()).then_some(all)

@@ -87,7 +87,7 @@ impl Artifact {
         mapped.or_else(|error| self.load_copy(engine, kind).or(Err(error)))
     }
 
-    /// The same with a copy in memory, where nothing of the folder's disk may run (`noexec`).
+    /// Loads a copy in memory, where nothing of the folder's disk may run (`noexec`).
     fn load_copy(&self, engine: &Engine, kind: WasmKind) -> wasmtime::Result<Code> {
         let (mut file, mut bytes) = (&self.0, Vec::new());
         file.rewind()?;

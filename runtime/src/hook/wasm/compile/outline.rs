@@ -22,9 +22,9 @@ const MAX_GAPS: u64 = 64 << 20;
 /// The two kinds of WebAssembly files that hooks are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WasmKind {
-    /// Of preview 1.
+    /// A module of preview 1.
     Module,
-    /// Of preview 2.
+    /// A component of preview 2.
     Component,
 }
 

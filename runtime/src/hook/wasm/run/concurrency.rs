@@ -27,7 +27,7 @@ const MAX_BEGUN: usize = 512;
 #[derive(Debug)]
 pub(super) struct Concurrency {
     permits: Arc<Semaphore>,
-    /// Of calls that have begun, each with an instance of the pool.
+    /// Permits of calls that have begun, each with an instance of the pool.
     begun: Arc<Semaphore>,
     /// Calls of one controller that have begun: hooks that keep their cores busy leave some to others.
     max_per_controller: usize,
