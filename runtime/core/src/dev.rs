@@ -38,7 +38,7 @@ pub enum Leaving {
     Nothing,
     /// The session made it.
     Delete,
-    /// It is given back like this to the servers of the cluster.
+    /// The controller is given back like this to the servers of the cluster.
     GiveBack { object: Value, keeps_finalizers: bool },
 }
 

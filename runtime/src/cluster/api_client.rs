@@ -37,7 +37,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
 pub(crate) struct ApiClient {
-    /// For watches.
+    /// Client of kube, for watches.
     pub(crate) client: Client,
     transport: Transport,
     limit: Option<Arc<Limit>>,
@@ -57,7 +57,7 @@ struct Limit {
 /// Content types of patches.
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 pub(super) const JSON_PATCH: &str = "application/json-patch+json";
-/// Its bodies are read as YAML.
+/// Content type of server-side apply, whose bodies are read as YAML.
 pub(super) const SERVER_SIDE_APPLY: &str = "application/apply-patch+yaml";
 
 #[derive(Debug)]

@@ -20,7 +20,7 @@ pub(super) const OPTIONS: WriteOptions<'_> = WriteOptions::by("metacontroller");
 /// Result of an operation that was carried out.
 #[derive(Debug, Default)]
 pub(crate) struct Carried {
-    /// For the store.
+    /// Events for the store.
     pub(crate) events: Vec<CacheEvent>,
     /// Warnings of the API server, about the object as it was sent.
     pub(crate) warnings: Vec<String>,

@@ -226,7 +226,7 @@ impl LeaderElection {
         }
     }
 
-    /// Until the next try; a leader's ends with its deadline.
+    /// Waits until the next try; a leader's wait ends with its deadline.
     async fn pause(&self) {
         let retry = Instant::now() + self.timing.retry;
         let until = self.elector.write_until().map_or(retry, |until| retry.min(self.instant(until)));

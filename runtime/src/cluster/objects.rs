@@ -20,7 +20,7 @@ use crate::cluster::rights;
 #[error("{verb} {}", target(id))]
 pub struct RequestError {
     verb: &'static str,
-    /// Without a name where the request is about a list.
+    /// The object; without a name where the request is about a list.
     id: Box<ObjectId>,
     #[source]
     kind: RequestErrorKind,

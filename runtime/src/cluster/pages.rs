@@ -16,7 +16,7 @@ const IN_FLIGHT: usize = 64;
 
 /// Pages of all accounts together.
 pub(super) struct Pages {
-    /// By the path of the kind.
+    /// Page sizes by the path of the kind.
     known: Mutex<BTreeMap<String, PageSize>>,
     in_flight: Arc<Semaphore>,
 }

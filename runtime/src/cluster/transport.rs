@@ -114,7 +114,7 @@ impl Transport {
         Self { user: Some(user.into()), ..self.clone() }
     }
 
-    /// For lists and watches, which kube makes. A request that is swallowed fails.
+    /// Client for lists and watches, which kube makes. A request that is swallowed fails.
     pub(super) fn client(&self, namespace: &str) -> Client {
         let transport = self.clone();
         let send = move |request: Request<Body>| {

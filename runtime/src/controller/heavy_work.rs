@@ -17,7 +17,7 @@ const MIN_REST: Duration = Duration::from_millis(2);
 #[derive(Clone)]
 pub(crate) struct HeavyWorkLimiter {
     free: Arc<Semaphore>,
-    /// For the matching of changes with rules, which would keep reconciles waiting.
+    /// Turns for the matching of changes with rules, which would keep reconciles waiting.
     matching: Arc<Semaphore>,
     /// Rest after work, as a multiple of it.
     rest: u32,

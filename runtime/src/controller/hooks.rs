@@ -34,7 +34,7 @@ pub(crate) struct FollowedHooks {
     all: PerHook<Hook>,
     /// Digest of the controller's spec.
     spec: Fingerprint,
-    /// Their present versions.
+    /// Present versions of the hooks.
     loaded: Mutex<Result<Arc<LoadedHooks>, HookName>>,
     /// Answers of webhooks that gave them a tag.
     answers: Mutex<AnswerCache>,

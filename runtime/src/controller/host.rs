@@ -178,7 +178,7 @@ impl Hosted {
             })
     }
 
-    /// It runs, or one before it does, and a controller with this spec acts as another account.
+    /// Whether the controller runs, or one before it does, and a controller with this spec acts as another account.
     fn goes_on_until(&self, spec: &Value) -> bool {
         let account = |spec: &Value| spec.get("serviceAccountRef").cloned();
         let waits = self.waits.load(Ordering::Relaxed);

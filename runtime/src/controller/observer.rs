@@ -79,7 +79,7 @@ pub(crate) struct Reconciled {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReconcileEnd {
     Ok,
-    /// It is repeated by itself: another client was faster, or something has to be waited for.
+    /// The reconcile is repeated by itself: another client was faster, or something has to be waited for.
     Again(String),
     Failed(String),
 }

@@ -46,7 +46,7 @@ pub(crate) struct DevSession {
     api: ApiClient,
     session: Session,
     id: ObjectId,
-    /// As the API server stored it.
+    /// The controller as the API server stored it.
     applied: Value,
     pub(crate) is_new: bool,
 }

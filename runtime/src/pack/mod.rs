@@ -251,7 +251,7 @@ mod tests {
         serde_json::from_value::<ByteString>(map["binaryData"][key].clone()).unwrap().0
     }
 
-    /// As the server reads it.
+    /// The module as the server reads it.
     fn unpacked(stored: &[u8]) -> Vec<u8> {
         let mut decoder = zstd::Decoder::with_buffer(stored).unwrap();
         decoder.window_log_max(23).unwrap();

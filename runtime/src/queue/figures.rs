@@ -32,7 +32,7 @@ pub(crate) struct QueueFigures {
 pub(crate) struct Times {
     pub(crate) sum: f64,
     pub(crate) count: u64,
-    /// By [`BUCKETS`], and the longer ones.
+    /// Counts by [`BUCKETS`], and of the longer ones.
     pub(crate) buckets: [u64; BUCKETS.len() + 1],
 }
 

@@ -69,7 +69,7 @@ pub(crate) struct Store {
     relist: Arc<Notify>,
     opened: Mutex<Instant>,
     of_account: bool,
-    /// It gave way after its first list: it has no watch any more.
+    /// The store gave way after its first list: it has no watch any more.
     ended: watch::Sender<bool>,
     /// Feeds it; set once.
     task: OnceLock<AbortOnDropHandle<()>>,
@@ -112,7 +112,7 @@ const SLOW_LIST: Duration = Duration::from_secs(10);
 const MAX_BREAKS: u32 = 3;
 
 impl Stores {
-    /// Without a bound.
+    /// Stores without a bound.
     #[cfg(test)]
     pub(crate) fn new(api: ApiClient) -> Self {
         Self::within(api, CacheBudget::new(None))

@@ -31,7 +31,7 @@ pub(crate) struct RequestCounts {
     counts: Arc<Mutex<ByAnswer>>,
 }
 
-/// By method and status.
+/// Counts by method and status.
 type ByAnswer = BTreeMap<(&'static str, Option<u16>), u64>;
 
 impl RequestCounts {

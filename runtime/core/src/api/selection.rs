@@ -21,7 +21,7 @@ pub struct Selection {
     pub finalizer: String,
     /// The controller has a finalize hook.
     pub finalizes: bool,
-    /// It has no sync hook: parents are finalized, and nothing else is done.
+    /// The controller has no sync hook: parents are finalized, and nothing else is done.
     pub only_finalizes: bool,
     /// `Some`: hooks may be shown no parents of other namespaces.
     pub namespaces: Option<BTreeSet<String>>,

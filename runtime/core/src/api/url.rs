@@ -33,7 +33,7 @@ impl fmt::Debug for Credentials {
 /// The part of a URL that is compared with the hosts of endpoint configurations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UrlAuthority {
-    /// As written: `host` or `host:port`.
+    /// The authority as the spec has it: `host` or `host:port`.
     pub(super) written: String,
     host: String,
     port: Option<String>,

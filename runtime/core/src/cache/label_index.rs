@@ -122,11 +122,11 @@ fn add(places: &mut Places, key: &Key) {
 /// Keys by the selectors that they stand for, such as parents by their selectors of children.
 #[derive(Debug, Default)]
 pub(crate) struct SelectorIndex {
-    /// By label and value, for selectors that ask for one of some values of a label.
+    /// Selectors that ask for one of some values of a label, by label and value.
     by_value: BTreeMap<String, BTreeMap<String, KeysBySelector>>,
-    /// For selectors that ask for a label with any value.
+    /// Selectors that ask for a label with any value, by label.
     by_label: BTreeMap<String, KeysBySelector>,
-    /// For selectors that ask for no label: each of them is matched with every object.
+    /// Selectors that ask for no label: each of them is matched with every object.
     others: KeysBySelector,
 }
 

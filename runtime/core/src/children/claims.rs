@@ -27,16 +27,16 @@ pub struct ClaimedObject {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// The parent controls it.
+    /// The parent controls the object.
     Keep,
     /// The parent controls it, but its owner reference names the parent by a version that the controller no longer
     /// uses: it is renewed.
     Renew,
-    /// It has no controller and matches: it gets an owner reference to the parent.
+    /// The object has no controller and matches: it gets an owner reference to the parent.
     Adopt,
-    /// The parent controls it, but it does not match any longer: the owner reference is taken off.
+    /// The parent controls the object, but it does not match any longer: the owner reference is taken off.
     Release,
-    /// It has nothing to do with the parent.
+    /// The object has nothing to do with the parent.
     Leave,
 }
 

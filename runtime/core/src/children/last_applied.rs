@@ -38,7 +38,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// With a `salt` the values of Secrets are recorded as hashes.
+    /// The wanted object and its record. With a `salt` the values of Secrets are recorded as hashes.
     pub(super) fn of(desired: &Value, salt: Option<&Uid>) -> Self {
         let mut object = desired.clone();
         plain_numbers(&mut object);

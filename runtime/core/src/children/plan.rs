@@ -92,9 +92,9 @@ pub fn to_read<'a>(
 /// Result of the dry run of an [`Op::Probe`].
 #[derive(Debug)]
 pub enum DryRunResult {
-    /// It would become this.
+    /// The object would become this.
     Becomes(Box<Object>),
-    /// It cannot become that: what cannot be changed is made anew.
+    /// The object cannot become that: what cannot be changed is made anew.
     Refused,
     /// It may not be changed so, or not at all, whatever with.
     Forbidden,
@@ -109,7 +109,7 @@ pub enum DryRunVerdict {
     Do(Op),
     /// The child is left: it differs only by what the API server makes of the wanted one.
     AsItIs,
-    /// It is left, but the dry run did not show whether it should be.
+    /// The child is left, but the dry run did not show whether it should be.
     Unknown,
 }
 

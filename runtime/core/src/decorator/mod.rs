@@ -86,7 +86,7 @@ pub fn status(parent: &Object, mut status: Map<String, Value>) -> Option<Value> 
     replaced(parent, Value::Object(status))
 }
 
-/// As above, for the whole status as it is to be.
+/// Body that replaces the whole status, where it is another one.
 fn replaced(parent: &Object, wanted: Value) -> Option<Value> {
     let seen: Result<Seen, _> = serde_json::from_str(parent.json());
     if seen.is_ok_and(|seen| same(&seen.status, &wanted)) {

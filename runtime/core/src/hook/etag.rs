@@ -32,7 +32,7 @@ pub struct AnswerKey {
 /// An answer and the tag that it came with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptAnswer {
-    /// As it came.
+    /// The tag as it came.
     pub tag: Box<[u8]>,
     pub body: Box<[u8]>,
 }
@@ -74,7 +74,7 @@ impl AnswerKey {
 #[derive(Debug)]
 pub struct AnswerCache {
     entries: BTreeMap<AnswerKey, Entry>,
-    /// By the number that each got when it was kept.
+    /// Keys by the number that each got when it was kept.
     by_age: BTreeMap<u64, AnswerKey>,
     next: u64,
     bytes: usize,

@@ -129,7 +129,7 @@ impl ValueSize {
     }
 }
 
-/// With quotes and escapes.
+/// Bytes of a text with quotes and escapes.
 fn quoted(text: &str) -> usize {
     let escapes = text.bytes().map(|byte| match byte {
         b'"' | b'\\' => 1,

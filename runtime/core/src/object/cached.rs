@@ -44,7 +44,7 @@ impl CachedObject {
         }
     }
 
-    /// Its metadata alone. `tree`: bytes of the whole object as a tree.
+    /// The object cut to its metadata. `tree`: bytes of the whole object as a tree.
     pub(crate) fn cut(object: &Object, tree: usize) -> Self {
         let json = object.json();
         let bytes = json.len();

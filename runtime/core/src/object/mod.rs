@@ -312,7 +312,7 @@ impl ChildMap {
         self.0.entry(Arc::clone(resource)).or_default().insert(object.key.clone(), object);
     }
 
-    /// Without one object; its resource stays declared.
+    /// Removes an object; its resource stays declared.
     pub fn remove(&mut self, id: &ObjectId) {
         if let Some(objects) = self.0.get_mut(&id.resource) {
             objects.remove(&id.key);

@@ -39,7 +39,7 @@ enum Requirement {
 /// A label without which nothing matches a selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pin<'a> {
-    /// It has one of these values.
+    /// The label has one of these values.
     In(&'a str, &'a BTreeSet<String>),
     Exists(&'a str),
 }

@@ -34,7 +34,7 @@ impl Default for SelfTriggerLimits {
 }
 
 impl SelfTriggerLimits {
-    /// For the throttled parents of one controller.
+    /// Rate limiter of the throttled parents of one controller.
     pub fn limiter(self) -> RateLimiter {
         RateLimiter::new(Rate { per_second: f64::from(self.rate), burst: SELF_TRIGGER_BURST })
     }
@@ -45,9 +45,9 @@ impl SelfTriggerLimits {
 pub enum Pace {
     #[default]
     AtOnce,
-    /// At the rate that the controller's throttled parents share.
+    /// The reconcile follows at the rate that the controller's throttled parents share.
     Throttled,
-    /// Its budget is used up until then.
+    /// The parent's budget is used up until then.
     At(Duration),
 }
 

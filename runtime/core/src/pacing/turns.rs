@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// controller for each of its own before it.
 #[derive(Debug)]
 pub struct TurnLine<T> {
-    /// By turn, then by arrival.
+    /// Items that wait, by turn, then by arrival.
     waiting: BTreeMap<TurnPosition, (Arc<str>, T)>,
     /// The last turn of each controller with something that waits, and how many of it wait.
     controllers: BTreeMap<Arc<str>, (u64, usize)>,

@@ -42,7 +42,7 @@ pub struct RollingConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RollingKind {
     pub resource: Arc<Resource>,
-    /// Its children are updated; otherwise they are made anew.
+    /// The kind's children are updated; otherwise they are made anew.
     pub in_place: bool,
     pub checks: Vec<ConditionCheck>,
 }
@@ -86,7 +86,7 @@ pub fn read_claims(home: &str, kinds: &[RollingKind], stored: &[RevisionChildren
     claims
 }
 
-/// As a ControllerRevision stores it: by kind, names in order, without the namespace where it is the parent's.
+/// Claims as a ControllerRevision stores them: by kind, names in order, without the namespace where it is the parent's.
 pub fn write_claims(home: &str, claims: &Claims) -> Vec<RevisionChildren> {
     let mut groups: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for id in claims {

@@ -78,7 +78,7 @@ impl ShadowTally {
         self.dropped += 1;
     }
 
-    /// By result, as metrics count them.
+    /// Answers by result, as metrics count them.
     pub fn results(&self) -> [(&'static str, u64); 4] {
         [
             ("equal", self.equal),

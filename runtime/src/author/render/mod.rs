@@ -31,7 +31,7 @@ use world::World;
 /// A controller, its hooks, and the objects that it works on.
 pub(crate) struct Simulation {
     controller: String,
-    /// For each kind of parents.
+    /// Configuration for each kind of parents.
     configs: Vec<(Arc<Resource>, ControllerConfig)>,
     kinds: KnownKinds,
     hooks: HookSet,

@@ -106,7 +106,7 @@ impl Parents {
         lock(&self.selected).keys().cloned().collect()
     }
 
-    /// At most so many parents after this one, in order.
+    /// Parents after `last`, in order, at most `max`.
     pub(crate) fn after(&self, last: Option<&Key>, max: usize) -> Vec<Arc<Object>> {
         self.data.parents.view(|parents| {
             if self.data.config.selection.is_everything() {

@@ -29,7 +29,7 @@ pub(crate) struct MissingRights {
     owns: Vec<Writes>,
     /// Whether the API server guards owner references, asked once and only where one of these is missing.
     guards: OnceCell<bool>,
-    /// With the server's own rights.
+    /// Client with the server's own rights.
     server: ApiClient,
     object: Arc<Object>,
     recorder: Recorder,

@@ -55,7 +55,7 @@ impl KindError {
             if source.is_unreachable() || source.is_unavailable())
     }
 
-    /// Its Event: with Metacontroller's reason and words where Metacontroller has one.
+    /// Event about the missing requirement: with Metacontroller's reason and words where Metacontroller has one.
     fn event(&self, controller: &str) -> (EventReason, String) {
         match self {
             Self::Discovery(_) | Self::Deletion { .. } | Self::Status(StatusError::Never(_)) => {

@@ -20,7 +20,7 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 /// Certificates that a webhook is trusted by, and the identity that it trusts us by.
 #[derive(Clone, Default)]
 pub(super) struct TlsSettings {
-    /// In place of the system's.
+    /// Certificates of authorities that are trusted in place of the system's.
     pub(super) authorities: Option<Vec<CertificateDer<'static>>>,
     pub(super) identity: Option<Arc<Identity>>,
 }

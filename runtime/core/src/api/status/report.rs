@@ -76,7 +76,7 @@ pub enum ModuleChange {
     None,
     /// The first one, or the one that was there when the server ended.
     Loaded,
-    /// In place of the one with this digest.
+    /// The module was replaced; the earlier one had this digest.
     Replaced {
         before: String,
     },

@@ -46,7 +46,7 @@ pub struct CacheAccounts<P> {
 struct Store<P> {
     place: P,
     bytes: u64,
-    /// It never gives way.
+    /// The store never gives way.
     must_stay: bool,
     /// Everything there is has been listed.
     is_listed: bool,
@@ -76,7 +76,7 @@ pub struct TooLarge {
 /// The bytes of all stores, and their budget where there is one.
 #[derive(Debug, Default)]
 pub struct CacheFigures {
-    /// By kind: group, version and kind.
+    /// Bytes by kind: group, version and kind.
     pub held: BTreeMap<String, u64>,
     pub budget: Option<u64>,
 }
@@ -231,7 +231,7 @@ impl GaveWay {
         MIN_RETRY_DELAY.saturating_mul(doubled).min(MAX_RETRY_DELAY)
     }
 
-    /// It has been below the budget for long since.
+    /// Whether the store has stayed below the budget for long since it was listed.
     fn is_over(&self, now: Duration) -> bool {
         self.listed.is_some_and(|listed| now.saturating_sub(listed) >= MAX_RETRY_DELAY)
     }

@@ -39,9 +39,9 @@ pub struct ChildKind {
 /// How children are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Apply {
-    /// By a merge of our own, with a record of what was applied last.
+    /// The controller merges, with a record of what was applied last.
     Dynamic,
-    /// By the API server's merge, as this field manager.
+    /// The API server merges, as this field manager.
     ServerSide(Arc<str>),
 }
 

@@ -23,11 +23,11 @@ enum Step {
     Passes,
     Fails,
     Wants(Changes),
-    /// It is started anew, as with another spec.
+    /// The controller is started anew, as with another spec.
     Restarts,
-    /// It is about to start, which it may never be able to.
+    /// The controller is about to start, which it may never be able to.
     IsExpected,
-    /// It has ended, and starts some time after that.
+    /// The controller has ended, and starts some time after that.
     Ends,
 }
 
@@ -101,7 +101,7 @@ impl World {
         self.queue.insert(nth);
     }
 
-    /// Also of one that never could start.
+    /// Ends a controller, also one that never could start.
     fn end(&mut self, nth: usize) {
         let again = self.conflicts.forget_controller(&decorator_id(nth));
         self.wake(again.into_iter().map(|(_, other)| other));

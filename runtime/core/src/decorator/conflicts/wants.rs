@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::decorator::conflicts::DecoratorId;
 use crate::hash::Fingerprint;
 
-/// By age of the controllers.
+/// Wants of the controllers of one object, by their age.
 #[derive(Debug, Default)]
 pub(super) struct ObjectWants(Box<[DecoratorWants]>);
 

@@ -63,7 +63,7 @@ struct KindIndex {
     names: BTreeSet<(Arc<str>, Option<Arc<str>>, Key)>,
     anywhere: SelectorIndex,
     within: BTreeMap<Arc<str>, SelectorIndex>,
-    /// By the selector of namespaces.
+    /// Rules by their selector of namespaces.
     selected: BTreeMap<Selector, SelectorIndex>,
 }
 

@@ -57,7 +57,7 @@ pub struct ModuleSettings {
     pub seal_key: Option<SealKey>,
     /// The folder of the interpreters of scripts.
     pub runners: Option<PathBuf>,
-    /// They are compiled as the server starts, not with the first script.
+    /// The runners are compiled as the server starts, not with the first script.
     pub prepare_runners: bool,
 }
 

@@ -29,7 +29,7 @@ pub(crate) enum WasmKind {
 }
 
 impl WasmKind {
-    /// By the layer, which follows the version in the first eight bytes.
+    /// The kind by the layer, which follows the version in the first eight bytes.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         if bytes.get(6..8) == Some(&[1, 0]) { Self::Component } else { Self::Module }
     }

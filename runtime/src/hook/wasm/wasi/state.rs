@@ -79,7 +79,7 @@ pub struct CallState {
     pub(super) fuel_at_yield: u64,
     /// The cost so far of the call into the host that is under way, also where it fails in the end.
     pub(super) cost: u64,
-    /// It asked for a socket, which no hook gets.
+    /// The hook asked for a socket, which no hook gets.
     pub(crate) wanted_network: bool,
     /// The program is an interpreter: its last words are about its script.
     pub(crate) is_script: bool,

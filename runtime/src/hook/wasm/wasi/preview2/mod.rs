@@ -42,7 +42,7 @@ pub(crate) struct ComponentState {
     cost: Cost,
     /// When work of the engine last gave way.
     gave_way: Instant,
-    /// Its arguments and pipes.
+    /// The component's arguments and pipes.
     wasi: WasiCtx,
     table: ResourceTable,
     stdout: Sink,
