@@ -36,7 +36,7 @@ pub struct WriteHistory {
 #[derive(Debug, Clone, Default)]
 struct ObjectHistory {
     uid: Uid,
-    /// Body that server-side apply sent last and the API server accepted.
+    /// Fingerprint of the body that server-side apply sent last and the API server accepted.
     applied: Option<Fingerprint>,
     /// Differences that the API server's answer to an own write had already: another write would not end them.
     server_defaults: BTreeSet<Fingerprint>,

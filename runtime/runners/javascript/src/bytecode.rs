@@ -1,21 +1,20 @@
-//! Functions that rquickjs has for modules alone or not at all: scripts and modules to bytecode, and bytecode to
-//! values.
+//! What rquickjs has for modules alone or not at all: scripts and modules to bytecode, and bytecode to values.
 #![allow(unsafe_code, reason = "calls of QuickJS that rquickjs does not wrap")]
 
 use rquickjs::{Ctx, Error, Result, Value, qjs};
 
-/// Kind of a source text.
+/// What a source text is.
 #[derive(Clone, Copy)]
 pub(crate) enum SourceKind {
     Module,
     Script,
 }
 
-/// Result of loading bytecode.
+/// What bytecode has become.
 pub(crate) enum Loaded<'js> {
     /// A module's names, and the promise of its top level.
     Module { namespace: Value<'js>, done: Value<'js> },
-    /// Value of a script's last expression.
+    /// What a script's last expression gave.
     Script(Value<'js>),
 }
 

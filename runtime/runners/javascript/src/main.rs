@@ -2,7 +2,7 @@
 //!
 //! `<controller> compile <file>` makes bytecode of the script on stdin. `<controller> <hook> <file>` runs the bytecode in
 //! /hook/.code, calls the script's function for the hook with the request on stdin, and writes the answer to stdout.
-//! The script's output goes to stderr, which is the log.
+//! What the script prints goes to stderr, which is the log.
 
 mod bytecode;
 mod engine;

@@ -1,4 +1,4 @@
-//! Tasks of a runner: a script's bytecode, and the answer of one of its hooks.
+//! What is asked of a runner: a script's bytecode, and the answer of one of its hooks.
 
 use rquickjs::{Ctx, Error, Function, Object, Promise, Result, Value};
 
@@ -82,7 +82,7 @@ fn answer<'js>(
     }
 }
 
-/// Value of a promise once all jobs are done; any other value is itself.
+/// What a promise becomes once all jobs are done; any other value is itself.
 fn settled(value: Value<'_>) -> Result<Value<'_>> {
     match value.as_promise().map(Promise::finish) {
         Some(finished) => finished,

@@ -78,8 +78,8 @@ impl TlsSettings {
     }
 }
 
-/// Verifies certificates by the usual checks, but for a certificate that is itself in the bundle: it need not be one of
-/// an authority. A certificate that `openssl req -x509` makes is such a one, and clients written in Go accept it.
+/// Verifies certificates by the usual checks, but a certificate that is itself in the bundle may be one of an authority:
+/// `openssl req -x509` makes such certificates, and clients written in Go accept them.
 #[derive(Debug)]
 struct Verifier {
     chains: Arc<WebPkiServerVerifier>,
