@@ -22,7 +22,7 @@ fn nothing() -> Result<Vec<u8>> {
     wasm::answers(&json!({ "children": [] }))
 }
 
-/// What a controller lacks, and how its status says so.
+/// Lack of a controller, and how its status says so.
 struct Lacks {
     name: &'static str,
     condition: &'static str,

@@ -70,9 +70,9 @@ pub enum Step {
 /// One participant of an election.
 ///
 /// # Guarantees
-/// Of all that use one Lease with one `Timing`, at most one [may write](Self::may_write) at any moment, however late requests
-/// and answers are, as long as the API server compares versions and no clock runs 1.2 times as fast as another. Where the Lease
-/// is deleted, this needs that each has seen it before.
+/// At most one of the participants that use one Lease with one `Timing` [may write](Self::may_write) at any moment,
+/// however late requests and answers are, as long as the API server compares versions and no clock runs 1.2 times as
+/// fast as another. Where the Lease is deleted, this needs that each has seen it before.
 #[derive(Debug)]
 pub struct LeaderElector {
     identity: String,
@@ -100,7 +100,7 @@ impl LeaderElector {
         }
     }
 
-    /// What to do next. `time` is what is written as the time of a renewal, for people.
+    /// The next step. `time` is written as the time of a renewal, for people.
     pub fn step(&mut self, now: Duration, time: &str) -> Step {
         let has_led = self.write_until.is_some();
         if self.is_lost || (has_led && !self.may_write(now)) {

@@ -1,4 +1,5 @@
-//! What authors try hooks with, without a cluster: documents of files, and the server's own sandbox and decisions.
+//! Tools with which authors try hooks without a cluster: documents of files, and the server's own sandbox and
+//! decisions.
 //!
 //! Nothing here decides: requests are written, answers read and plans made by `metahook_core`, as the server has it do, and
 //! modules are called by [`crate::hook::wasm`].

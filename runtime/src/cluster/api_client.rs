@@ -37,12 +37,12 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
 pub(crate) struct ApiClient {
-    /// For watches.
+    /// Client of kube, for watches.
     pub(crate) client: Client,
     transport: Transport,
     limit: Option<Arc<Limit>>,
     gate: WriteGate,
-    /// Of all accounts together.
+    /// Watches of all accounts together.
     pub(crate) watches: OpenWatches,
     pub(crate) requests: RequestCounts,
     pub(crate) restores: Restores,
@@ -57,14 +57,14 @@ struct Limit {
 /// Content types of patches.
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 pub(super) const JSON_PATCH: &str = "application/json-patch+json";
-/// Its bodies are read as YAML.
+/// Content type of server-side apply, whose bodies are read as YAML.
 pub(super) const SERVER_SIDE_APPLY: &str = "application/apply-patch+yaml";
 
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: String,
-    /// What the API server, or a webhook of the cluster, has against a request that was accepted.
+    /// Warnings of the API server, or of a webhook of the cluster, about a request that was accepted.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -122,7 +122,7 @@ impl ApiClient {
         Self::connect_to((kubeconfig, None), rate, read_timeout).await
     }
 
-    /// The same, by a context of the kubeconfig where one is named.
+    /// Connects by a context of the kubeconfig where one is named.
     pub(crate) async fn connect_to(
         (kubeconfig, context): (Option<&Path>, Option<&str>),
         rate: Option<Rate>,
@@ -165,12 +165,12 @@ impl ApiClient {
         }
     }
 
-    /// The same, whose writes pass this gate alone.
+    /// The client, whose writes pass this gate alone.
     pub(crate) fn gated(self, gate: WriteGate) -> Self {
         Self { gate, ..self }
     }
 
-    /// The same, for the Lease that opens the gate: neither the gate nor the rate limit holds it up.
+    /// A client for the Lease that opens the gate: neither the gate nor the rate limit holds it up.
     pub(crate) fn for_leases(&self) -> Self {
         Self { limit: None, gate: WriteGate::open(), ..self.clone() }
     }
@@ -179,7 +179,7 @@ impl ApiClient {
         &self.gate
     }
 
-    /// The same, with the rights of a ServiceAccount instead of ours.
+    /// A client with the rights of a ServiceAccount instead of ours.
     pub(crate) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
         let transport = self.transport.acting_as(&account.user());
         let client = transport.client(self.client.default_namespace());

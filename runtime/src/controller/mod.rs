@@ -184,7 +184,7 @@ pub(crate) struct ControllerData {
     pub(crate) object: Arc<Object>,
     pub(crate) config: ControllerConfig,
     pub(crate) parents: Arc<Store>,
-    /// With an account of its own.
+    /// Read rights of a controller with an account of its own.
     pub(crate) reads: Option<Arc<ReadRights>>,
     /// The stores of the kinds of children, and of revisions.
     pub(crate) children: Vec<Arc<Store>>,

@@ -16,7 +16,7 @@ use crate::cluster::config_maps::read_config_map;
 use crate::cluster::definitions::wait_until_established;
 use crate::pack::{Packed, optimize, pack, pack_script};
 
-/// By controller and hook, the digest of the module that is to be called.
+/// Digest of the module that is to be called, by controller and hook.
 type Digests = BTreeMap<(ObjectId, String), String>;
 
 /// A controller that is applied.

@@ -201,7 +201,7 @@ pub struct WasmHook {
 /// Which bytes a module or a script is made of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ModuleRef {
-    /// Of a script.
+    /// Language of a script; a module has none.
     pub language: Option<Language>,
     pub namespace: String,
     pub name: String,
@@ -296,7 +296,7 @@ impl Ways<'_> {
     }
 }
 
-/// What modules and scripts share in a spec.
+/// Fields that modules and scripts share in a spec.
 struct Stored<'a> {
     /// The field of the hook.
     field: &'a str,

@@ -16,7 +16,7 @@ use crate::object::id::Gvr;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WrittenKind {
     pub(super) kind: Gvr,
-    /// With its slash, or empty.
+    /// The subresource with its slash, or empty.
     pub(super) subresource: &'static str,
     pub(super) verbs: &'static [&'static str],
     pub(super) need: Need,
@@ -25,7 +25,7 @@ pub(super) struct WrittenKind {
 /// When a controller's account needs a right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Without it the controller cannot do its work.
+    /// The controller cannot do its work without it.
     Always,
     /// Where the API server guards owner references.
     WhereGuarded,
@@ -33,7 +33,7 @@ pub(super) enum Need {
     Sometimes,
 }
 
-/// What a controller writes of its parents in any case.
+/// Changes of its parents that a controller writes in any case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum ParentChanges {
     #[default]
@@ -53,14 +53,14 @@ pub struct RequiredRights {
     children: BTreeMap<Gvr, ApplyStrategy>,
     /// Kinds of related objects that its hooks may delete.
     deletes: BTreeSet<Gvr>,
-    /// It keeps ControllerRevisions.
+    /// The controller keeps ControllerRevisions.
     rolls: bool,
     changes: ParentChanges,
     /// ConfigMaps and Secrets by namespace.
     objects: BTreeMap<String, Objects>,
     /// Kinds of related objects that its spec lists.
     related_kinds: BTreeSet<Gvr>,
-    /// It reads related objects, whose kinds only its customize hook knows.
+    /// The controller reads related objects, whose kinds only its customize hook knows.
     pub customizes: bool,
     account: Option<ServiceAccountRef>,
 }
@@ -175,7 +175,7 @@ impl RequiredRights {
         rules
     }
 
-    /// What the controller's account writes.
+    /// Kinds that the controller's account writes.
     pub(super) fn written(&self) -> Vec<WrittenKind> {
         let of = |kind: &Gvr, subresource, verbs, need| WrittenKind {
             kind: kind.clone(),

@@ -167,7 +167,7 @@ impl EventReason {
         self.row().2
     }
 
-    /// What a user does about it.
+    /// Advice to the user: how to correct the cause.
     pub fn remedy(self) -> &'static str {
         self.row().3
     }

@@ -50,7 +50,7 @@ pub struct Cache {
     listed: Option<BTreeSet<Key>>,
     /// The latest version in an event: an object that is older and not here has been deleted.
     latest: Option<u128>,
-    /// What all objects take in memory, about.
+    /// Bytes that all objects take in memory, about.
     bytes: usize,
 }
 
@@ -142,7 +142,7 @@ impl Cache {
         self.max_unseen = None;
     }
 
-    /// What all objects take in memory, about.
+    /// Bytes that all objects take in memory, about.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -216,7 +216,7 @@ impl Cache {
         self.all().filter_map(CachedObject::whole)
     }
 
-    /// Those behind this key, in order.
+    /// Objects behind this key, in order.
     pub fn after(&self, key: Option<&Key>) -> impl Iterator<Item = &CachedObject> {
         let from = key.map_or(Bound::Unbounded, Bound::Excluded);
         self.objects.range((from, Bound::Unbounded)).map(|(_, entry)| &entry.object)

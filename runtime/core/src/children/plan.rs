@@ -89,12 +89,12 @@ pub fn to_read<'a>(
     all().filter(is_read).map(|(_, object)| &**object).collect()
 }
 
-/// What the dry run of an [`Op::Probe`] led to.
+/// Result of the dry run of an [`Op::Probe`].
 #[derive(Debug)]
 pub enum DryRunResult {
-    /// It would become this.
+    /// The object would become this.
     Becomes(Box<Object>),
-    /// It cannot become that: what cannot be changed is made anew.
+    /// The object cannot become that: what cannot be changed is made anew.
     Refused,
     /// It may not be changed so, or not at all, whatever with.
     Forbidden,
@@ -102,14 +102,14 @@ pub enum DryRunResult {
     Unable,
 }
 
-/// What is done after a dry run.
+/// Decision after a dry run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DryRunVerdict {
     /// One of the probe's two operations.
     Do(Op),
-    /// What differs is what the API server makes of what is wanted.
+    /// The child is left: it differs only by what the API server makes of the wanted one.
     AsItIs,
-    /// It is left, but the dry run did not show whether it should be.
+    /// The child is left, but the dry run did not show whether it should be.
     Unknown,
 }
 
@@ -170,7 +170,7 @@ fn records(write: &Op, before: &Value) -> bool {
     }
 }
 
-/// What an answer to a write of a child teaches, or that to a dry run after which it was left as it is.
+/// Learns from the answer to a write of a child, or to a dry run after which the child was left as it is.
 pub fn learn(history: &mut WriteHistory, owner: Owner<'_>, id: &ObjectId, desired: &Value, answer: &Object) {
     let child = Child { owner, kind: owner.child_kind(&id.resource), desired, id };
     let Ok(observed) = answer.value() else { return };
@@ -191,8 +191,8 @@ pub fn learn(history: &mut WriteHistory, owner: Owner<'_>, id: &ObjectId, desire
     history.record_response(id, answer, applied, &server_defaults, settled);
 }
 
-/// What an answer to `op`, which wrote a child, teaches. What the API server made of what dynamic apply sent matters when
-/// the child is another than in the answer, which most never are: until then the answer is kept as it is.
+/// Learns from the answer to `op`, which wrote a child. Changes that the API server made to what dynamic apply sent
+/// matter when the child is another than in the answer, which most never are: until then the answer is kept as it is.
 pub fn wrote(history: &mut WriteHistory, owner: Owner<'_>, op: &Op, desired: &Value, answer: &Arc<Object>) {
     let id = op.id();
     let child = Child { owner, kind: owner.child_kind(&id.resource), desired, id };
@@ -273,7 +273,7 @@ pub fn new_object(owner: Owner<'_>, id: &ObjectId, desired: &Value) -> Value {
     Child { owner, kind: None, desired, id }.new_object()
 }
 
-/// What of an object can differ between two that are the same to its owner.
+/// The part of an object that matters to its owner: all but the API server's fields and the record of what was applied.
 fn content(mut object: Value) -> Value {
     drop_the_servers(&mut object);
     if let Some(Value::Object(metadata)) = object.get_mut("metadata")
@@ -305,7 +305,7 @@ mod tests {
         a("v1", "Pod", "n/x").with("metadata.annotations", annotations).with("spec.image", json!("theirs"))
     }
 
-    /// What is done where the image is not as wanted, nor maybe a label.
+    /// Verdict about a Pod whose image is not as wanted and, with `label`, a label neither.
     fn judged(observed: Build, label: bool, probed: &DryRunResult, history: &WriteHistory) -> &'static str {
         let observed = observed.object();
         let id = ObjectId { resource: resource("v1", "Pod"), key: observed.key.clone() };

@@ -18,7 +18,7 @@ use crate::json::difference::Difference;
 use crate::object::id::{ObjectId, Uid};
 use crate::object::{ChildMap, Object, Version};
 
-/// What a plan is made from besides what is observed and wanted.
+/// Past writes: a plan is made from these besides what is observed and wanted.
 #[derive(Debug, Clone, Copy)]
 pub struct PastWrites<'a> {
     pub history: &'a WriteHistory,
@@ -36,13 +36,14 @@ pub struct WriteHistory {
 #[derive(Debug, Clone, Default)]
 struct ObjectHistory {
     uid: Uid,
-    /// What server-side apply sent last, and the API server took.
+    /// Fingerprint of the body that server-side apply sent last and the API server accepted.
     applied: Option<Fingerprint>,
     /// Differences that the API server's answer to an own write had already: another write would not end them.
     server_defaults: BTreeSet<Fingerprint>,
     /// The unread answer that shows them. The cache holds the same `Arc`, so that it takes no memory.
     unread: Option<Arc<Object>>,
-    /// As what it was answered, and what was wanted: as long as both stay, there is nothing to compare.
+    /// Version that the API server answered, and hash of what was wanted: as long as both stay, there is nothing to
+    /// compare.
     settled: Option<(Version, u64)>,
     flapping: Option<Flapping>,
 }
@@ -60,7 +61,7 @@ impl PastWrites<'_> {
     }
 }
 
-/// What a child's drift was when it was corrected.
+/// Drift of a child when it was corrected.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drift {
     pub id: ObjectId,
@@ -140,7 +141,8 @@ impl WriteHistory {
         self.answered.insert(uid.clone());
     }
 
-    /// Whether what differs in an object and is not known must have come after a write of it.
+    /// Whether the answer to a write of an object was seen: an unknown difference in it must have come after that
+    /// write.
     pub fn has_answer(&self, object: &Object) -> bool {
         self.answered.contains(&object.uid)
     }
@@ -180,7 +182,7 @@ impl WriteHistory {
         noticed.filter(|(_, places)| !places.is_empty())
     }
 
-    /// Whether there are such.
+    /// Whether any value keeps coming back at `now`.
     pub fn is_flapping(&self, now: Duration) -> bool {
         self.flapping(now).next().is_some()
     }

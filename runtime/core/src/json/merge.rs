@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::json::identity::Identity;
 use crate::json::lists::{ListKind, Lists};
 
-/// What `observed` becomes when `desired` is applied over it, given that `last` was applied before.
+/// The value that `observed` becomes when `desired` is applied over it, given that `last` was applied before.
 ///
 /// # Guarantees
 /// Fields that neither `last` nor `desired` mention stay. Fields of `last` that `desired` no longer mentions go. A null
@@ -134,7 +134,7 @@ pub fn changes_nothing(
     }
 }
 
-/// What `observed` becomes when `body` is applied over it.
+/// The value that `observed` becomes when `body` is applied over it.
 ///
 /// # Guarantees
 /// Lists are replaced whole where nothing is published about them, and so is what is published to be one value.
@@ -403,7 +403,7 @@ mod tests {
         ]
     }
 
-    /// The same is published about every list of a value.
+    /// Schemas that publish the same about every list of a value.
     fn everywhere() -> impl Strategy<Value = Option<Lists>> {
         (any_kind(), any::<bool>()).prop_map(|(kind, nullable)| {
             let mut lists = Lists { kind: kind.clone(), nullable, ..Lists::default() };

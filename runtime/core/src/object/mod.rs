@@ -312,7 +312,7 @@ impl ChildMap {
         self.0.entry(Arc::clone(resource)).or_default().insert(object.key.clone(), object);
     }
 
-    /// Without one object; its resource stays declared.
+    /// Removes an object; its resource stays declared.
     pub fn remove(&mut self, id: &ObjectId) {
         if let Some(objects) = self.0.get_mut(&id.resource) {
             objects.remove(&id.key);
@@ -339,8 +339,8 @@ impl Naming {
         self == Self::Uniform || parent_namespace.is_empty() || *key.namespace == *parent_namespace
     }
 
-    /// What an object is called in a request about a parent in `parent_namespace` (empty: cluster-scoped);
-    /// `None` where this naming has no word for it.
+    /// Name of an object in a request about a parent in `parent_namespace` (empty: cluster-scoped); `None` where this
+    /// naming has no word for it.
     pub fn name(self, parent_namespace: &str, key: &Key) -> Option<String> {
         match self {
             _ if !self.names(parent_namespace, key) => None,

@@ -39,7 +39,7 @@ enum Requirement {
 /// A label without which nothing matches a selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pin<'a> {
-    /// It has one of these values.
+    /// The label has one of these values.
     In(&'a str, &'a BTreeSet<String>),
     Exists(&'a str),
 }
@@ -231,7 +231,7 @@ fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What values of labels are made of; an empty one is one, too.
+/// Whether a text has only characters that values of labels may have; an empty text is one, too.
 fn is_word(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }

@@ -130,7 +130,7 @@ pub trait CarryOut: Sync {
     /// The operation was not carried out.
     fn write(&self, op: &Op) -> impl Future<Output = Result<WriteAnswer, WriteError>> + Send;
 
-    /// What the API server would make of a write.
+    /// Result of a write that the API server only tries.
     ///
     /// # Errors
     /// Nothing is known of it yet.
@@ -201,7 +201,7 @@ pub trait CarryOut: Sync {
     }
 }
 
-/// What is remembered from reconcile to reconcile.
+/// Memory that lasts from reconcile to reconcile.
 pub trait Remember: Sync {
     fn settled<T>(&self, act: impl FnOnce(&mut SettledParents) -> T) -> T;
 
@@ -229,7 +229,7 @@ pub trait Remember: Sync {
     }
 }
 
-/// What a reconcile has to say.
+/// Records the facts of reconciles.
 pub trait Record: Sync {
     fn record(&self, parent: &Object, fact: Fact<'_>);
 }
@@ -278,7 +278,7 @@ pub enum Fact<'a> {
     TwoAnswers(HookName),
 }
 
-/// What a hook is asked about.
+/// State of a parent that a hook is asked about.
 #[derive(Debug, Clone, Copy)]
 pub enum ParentView<'a> {
     /// A parent as it is.

@@ -16,7 +16,7 @@ pub(crate) struct Ran {
     pub(crate) log: Vec<String>,
     /// Files that were blessed.
     pub(crate) wrote: Vec<PathBuf>,
-    /// What is wrong, each with the file that it is about.
+    /// Failures, each with the file that it is about.
     pub(crate) failures: Vec<(PathBuf, String)>,
 }
 

@@ -21,7 +21,7 @@ use crate::telemetry::metrics::Metrics;
 pub(crate) struct HookSet {
     sandbox: Arc<Sandbox>,
     hooks: PerHook<LoadedHook>,
-    /// Of modules.
+    /// Number of calls of modules.
     calls: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Called {
     pub(crate) hook: HookName,
     pub(crate) request: Bytes,
     pub(crate) took: Duration,
-    /// Of a module.
+    /// Instructions of a module.
     pub(crate) instructions: Option<u64>,
     pub(crate) pure: Option<bool>,
     /// The lines that it wrote to stderr.
@@ -62,7 +62,7 @@ pub enum HookSetError {
 #[derive(Clone)]
 pub(crate) struct HookFiles {
     pub(crate) sandbox: Arc<Sandbox>,
-    /// Of the sandbox.
+    /// Module of the sandbox.
     pub(crate) module: Option<Arc<Module>>,
     pub(crate) mounts: Vec<MountedFolder>,
 }

@@ -1,8 +1,8 @@
 //! Changes of related objects, as parents for the queue.
 //!
-//! What the name or a label of an object leads to is found at once. All other rules, which may be hundreds of thousands, are matched
-//! in slices and in turns of their own, so that probes, reconciles and other controllers go on; so are the rules that select
-//! namespaces with a namespace whose labels change.
+//! Rules about the name or a label of an object are found at once. All other rules, which may be hundreds of thousands,
+//! are matched in slices and in turns of their own, so that probes, reconciles and other controllers go on; so are the
+//! rules that select namespaces with a namespace whose labels change.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};

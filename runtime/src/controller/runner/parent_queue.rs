@@ -209,7 +209,7 @@ fn spawn_triggers(part: &ParentQueue) {
 struct Trigger {
     reconciler: Arc<Reconciler>,
     queue: Arc<Queue<Key>>,
-    /// Only for parents with selectors of their own.
+    /// Adopters among the parents, where those have selectors of their own.
     adopters: Option<Arc<Mutex<OrphanAdopters>>>,
     store: Arc<Store>,
     child: bool,

@@ -32,16 +32,16 @@ pub struct ChildKind {
     pub resource: Arc<Resource>,
     pub method: UpdateMethod,
     pub apply: Apply,
-    /// What the API server publishes about the kind's lists.
+    /// The published schema of the kind's lists.
     pub lists: Arc<Lists>,
 }
 
 /// How children are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Apply {
-    /// By a merge of our own, with a record of what was applied last.
+    /// The controller merges, with a record of what was applied last.
     Dynamic,
-    /// By the API server's merge, as this field manager.
+    /// The API server merges, as this field manager.
     ServerSide(Arc<str>),
 }
 
@@ -69,7 +69,7 @@ impl ChildKind {
     }
 }
 
-/// What a controller lets its hook ask for.
+/// Children that a controller lets its hook ask for.
 #[derive(Debug, Clone, Copy)]
 pub struct DesiredOptions<'a> {
     pub child_kinds: &'a [ChildKind],
@@ -77,7 +77,8 @@ pub struct DesiredOptions<'a> {
     /// `None`: the parent's own is not valid, and any labels will do.
     pub selector: Option<&'a Selector>,
     pub mark: OwnerMark<'a>,
-    /// What a webhook asks for that no controller can keep is tried all the same, as its authors know it.
+    /// Treatment of children that no controller can keep: those of a webhook are tried all the same, as its authors
+    /// know it.
     pub unmanaged: UnmanagedPolicy,
 }
 
@@ -101,7 +102,7 @@ impl DesiredOptions<'_> {
     }
 }
 
-/// What the server puts on every child, so that it finds it again.
+/// Mark that the server puts on every child, so that it finds it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerMark<'a> {
     /// Nothing: the parent's own selector finds it.
@@ -137,7 +138,7 @@ impl fmt::Display for AnswerPosition {
     }
 }
 
-/// What a hook asked for.
+/// Children that a hook asked for.
 #[derive(Debug, Default, PartialEq)]
 pub struct Wanted {
     pub desired: Desired,
@@ -327,7 +328,7 @@ fn undeclared(child_kinds: &[ChildKind], at: AnswerPosition, gvk: &Gvk) -> Desir
     }
 }
 
-/// What to do about labels that the parent's selector does not match. The server gives a child the label of a selector that
+/// Advice about labels that the parent's selector does not match. The server gives a child the label of a selector that
 /// it generates, so one with another value comes from the hook.
 fn advice(generated: bool) -> String {
     if generated {

@@ -99,7 +99,7 @@ impl Artifact {
         Ok(Code { compiled, space: Arc::clone(&self.space) })
     }
 
-    /// The same with a copy in memory, where nothing of the folder's disk may run (`noexec`).
+    /// Loads a copy in memory, where nothing of the folder's disk may run (`noexec`).
     fn load_copy(&self, engine: &Engine, kind: WasmKind) -> wasmtime::Result<Compiled> {
         let (mut file, mut bytes) = (&self.file, Vec::new());
         file.rewind()?;

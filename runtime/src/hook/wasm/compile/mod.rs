@@ -56,11 +56,11 @@ pub struct ModuleSettings {
     pub compilations: usize,
     /// The folder of compiled modules; without it they are not kept.
     pub cache: Option<PathBuf>,
-    /// What seals them; without it they are neither read nor kept.
+    /// Key that seals compiled modules; without it they are neither read nor kept.
     pub seal_key: Option<SealKey>,
     /// The folder of the interpreters of scripts.
     pub runners: Option<PathBuf>,
-    /// They are compiled as the server starts, not with the first script.
+    /// The runners are compiled as the server starts, not with the first script.
     pub prepare_runners: bool,
 }
 
@@ -73,7 +73,7 @@ pub struct ModuleBounds {
     pub size: u64,
     /// Functions of its own; a table may have as many elements.
     pub functions: u32,
-    /// Of the processor, so that a busy machine refuses nothing.
+    /// Time of the processor, so that a busy machine refuses nothing.
     pub compile_time: Duration,
     /// Address space of the compiler.
     pub compile_memory: u64,
@@ -124,7 +124,7 @@ pub fn engine_config() -> Config {
     config
 }
 
-/// The same for components.
+/// The settings of an engine for components, where they decide about code.
 pub fn component_engine_config() -> Config {
     let mut config = engine_config();
     config.wasm_features(check::ALLOWED_IN_COMPONENTS, true);
@@ -163,12 +163,12 @@ pub(super) struct Inspected {
     module: Unpacked,
 }
 
-/// What is known of a module without its bytes.
+/// Facts about a module without its bytes.
 #[derive(Clone, Copy)]
 pub(super) struct ModuleFacts {
     pub(super) digest: Digest,
     pub(super) size: usize,
-    /// What each call begins with.
+    /// Work that each call begins with.
     pub(super) start: StartWork,
 }
 
