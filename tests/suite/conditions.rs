@@ -1,5 +1,5 @@
 //! Conditions come back by themselves once their cause is gone. Reasons whose return another test shows are in the table of
-//! `runtime/core/src/api/reason.rs`.
+//! `runtime/core/src/api/reason/mod.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
