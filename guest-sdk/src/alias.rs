@@ -51,7 +51,7 @@ pub type Customize<'a, Spec = IgnoredAny, Status = IgnoredAny, Settings = Ignore
 /// a `String` and a `&str`.
 pub type Error = Box<dyn std::error::Error + Send + std::marker::Sync>;
 
-/// What a hook returns that may fail. The server takes an error for a failed call: it writes and deletes nothing, and
+/// Result of a hook that may fail. The server takes an error for a failed call: it writes and deletes nothing, and
 /// tries again.
 ///
 /// ```

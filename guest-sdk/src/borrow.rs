@@ -110,7 +110,7 @@ impl<'a, V> Map<'a, V> {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

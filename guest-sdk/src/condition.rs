@@ -46,7 +46,7 @@ pub struct Conditions<'a>(Vec<Condition<'a>>);
 #[derive(Debug, Clone, Default, PartialEq, DeriveSerialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition<'a> {
-    /// What it is about: `Ready`.
+    /// Aspect that the condition is about: `Ready`.
     pub r#type: Str<'a>,
     /// `True`, `False` or `Unknown`.
     pub status: Str<'a>,

@@ -119,28 +119,28 @@ impl<'a> RelatedRule<'a> {
         }
     }
 
-    /// Of these, those in a namespace.
+    /// Narrows the rule to the objects in a namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<Str<'a>>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Of these, the one with this name; each further call adds a name.
+    /// Narrows the rule to the object with this name; each further call adds a name.
     #[must_use]
     pub fn name(mut self, name: impl Into<Str<'a>>) -> Self {
         self.names.push(name.into());
         self
     }
 
-    /// Of these, those with this label.
+    /// Narrows the rule to the objects with this label.
     #[must_use]
     pub fn label(mut self, key: impl Into<Str<'a>>, value: impl Into<Str<'a>>) -> Self {
         self.label_selector.get_or_insert_default().match_labels.insert(key, value.into());
         self
     }
 
-    /// Of these, those that a selector matches.
+    /// Narrows the rule to the objects that a selector matches.
     #[must_use]
     pub fn labels(mut self, selector: LabelSelector<'a>) -> Self {
         self.label_selector = Some(selector);

@@ -58,7 +58,8 @@ pub struct ObjectMeta<'a> {
     /// those of children.
     #[serde(skip)]
     pub owner_references: Raw<'a>,
-    /// What has to be taken off before the object goes, as it came: see [`finalizers`](Self::finalizers). Not written.
+    /// Marks that have to be taken off before the object goes, as they came: see [`finalizers`](Self::finalizers). Not
+    /// written.
     #[serde(skip)]
     pub finalizers: Raw<'a>,
 }
@@ -72,7 +73,7 @@ impl<'a> ObjectMeta<'a> {
         Ok(self.owner_references.decode::<Option<_>>()?.unwrap_or_default())
     }
 
-    /// What has to be taken off before the object goes.
+    /// Marks that have to be taken off before the object goes.
     ///
     /// # Errors
     /// One line that names the item which is no text.

@@ -78,7 +78,7 @@ pub struct Settings {
 /// The Lease by which one of several servers leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Election {
-    /// That of the server's Pod, or of the kubeconfig, when absent.
+    /// Namespace of the Lease; that of the server's Pod, or of the kubeconfig, when absent.
     pub namespace: Option<String>,
     pub name: String,
 }
@@ -99,7 +99,7 @@ pub enum ServeError {
     Probes(#[source] std::io::Error),
 }
 
-/// What a server of `metahook dev` has besides.
+/// Parts that only a server of `metahook dev` has.
 pub struct DevServer {
     pub session: Session,
     /// The file that holds the module of all hooks.
@@ -112,7 +112,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     run(settings, None, stop).await
 }
 
-/// The same for the one controller of a session. It leaves nothing in the cluster but what it writes for its controller.
+/// Serves the one controller of a session. It leaves nothing in the cluster but what it writes for its controller.
 pub async fn serve_dev(
     settings: Settings,
     dev: DevServer,

@@ -14,7 +14,7 @@ use crate::paths;
 struct Tool {
     name: &'static str,
     package: &'static str,
-    /// What `go build` calls it: the last part of its package that is no version.
+    /// The name that `go build` gives it: the last part of its package that is no version.
     built_as: &'static str,
 }
 
@@ -48,7 +48,7 @@ impl Binaries {
         }
     }
 
-    /// What `find_or_build` takes as a rule, in words.
+    /// Time that `find_or_build` takes as a rule, in words.
     pub fn usual_time() -> Result<String> {
         let given = env::var_os("KUBEBUILDER_ASSETS").is_some_and(|folder| !folder.is_empty());
         let there = given || missing(&Kubernetes::read()?.folder()?).next().is_none();
@@ -122,7 +122,7 @@ impl Tool {
 pub(crate) struct Kubernetes {
     module: PathBuf,
     pub(crate) version: String,
-    /// Of the version and the sources: `k8s-v1.36.3-0123abcd`.
+    /// Name of the version and the sources: `k8s-v1.36.3-0123abcd`.
     pub(crate) name: String,
 }
 

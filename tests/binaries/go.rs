@@ -17,7 +17,7 @@ use crate::elapsed::elapsed;
 /// How often a build prints its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(15);
 
-/// What one `go build` makes.
+/// Input of one `go build`.
 #[derive(Debug)]
 pub(crate) struct Build<'a> {
     pub(crate) module: &'a Path,

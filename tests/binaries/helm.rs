@@ -18,7 +18,7 @@ pub fn find_or_build() -> Result<PathBuf> {
     Ok(program(&folder))
 }
 
-/// What `find_or_build` takes as a rule, in words.
+/// Time that `find_or_build` takes as a rule, in words.
 pub fn usual_time() -> Result<String> {
     let there = is_built(&Module::read()?.folder()?);
     Ok(if there { "there already" } else { "some four minutes, once per machine" }.to_owned())

@@ -42,11 +42,11 @@ impl Missing {
 /// Bits of `CapEff` and their names.
 const CAPABILITIES: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (19, "CAP_SYS_PTRACE"), (21, "CAP_SYS_ADMIN")];
 
-/// What is run while a node runs, and what to install for it.
+/// Programs that run while a node runs, and the packages to install for them.
 const PROGRAMS: [(&str, &str); 4] =
     [("unshare", "util-linux"), ("nsenter", "util-linux"), ("mount", "mount"), ("ip", "iproute2")];
 
-/// Those without which kubelet ends.
+/// Controllers of cgroups without which kubelet ends.
 const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
 
 /// The programs of images, linked statically.

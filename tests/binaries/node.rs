@@ -15,7 +15,7 @@ use crate::paths;
 
 const KUBERNETES: [&str; 2] = ["kubelet", "kube-scheduler"];
 
-/// Of `tests/node`, without cgo; the last parts are the programs' names.
+/// Programs of `tests/node` that are built without cgo; the last parts are their names.
 const STATIC: [&str; 8] = [
     "github.com/containerd/containerd/v2/cmd/containerd",
     "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
@@ -38,7 +38,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// What this machine lacks for a node is no error. With `install` missing Debian packages are installed.
+    /// Finds or builds the parts of a node. A part that this machine lacks is no error. With `install` missing Debian
+    /// packages are installed.
     pub fn find_or_build(install: bool) -> Result<Result<Self, Missing>> {
         let runtime = runtime_folder()?;
         let to_build = !has_runtime(&runtime);
@@ -71,7 +72,7 @@ impl Parts {
         })
     }
 
-    /// What `find_or_build` takes as a rule, in words.
+    /// Time that `find_or_build` takes as a rule, in words.
     pub fn usual_time() -> Result<String> {
         let there = has_runtime(&runtime_folder()?);
         Ok(if there { "there already" } else { "some four minutes, once per machine" }.to_owned())

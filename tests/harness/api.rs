@@ -82,7 +82,7 @@ impl Objects {
         Self { api, place: format!("{}/{namespace}", kind.plural) }
     }
 
-    /// Of a kind that knows no namespaces.
+    /// Objects of a kind that knows no namespaces.
     pub fn cluster_wide(client: &Client, kind: &Kind) -> Self {
         Self { api: Api::all_with(client.clone(), &kind.resource()), place: kind.plural.clone() }
     }
@@ -117,12 +117,12 @@ impl Objects {
         self.listed(&ListParams::default()).await
     }
 
-    /// Those that a field selector picks, such as `involvedObject.name=a`.
+    /// Objects that a field selector picks, such as `involvedObject.name=a`.
     pub async fn list_where(&self, fields: &str) -> Result<Vec<Value>> {
         self.listed(&ListParams::default().fields(fields)).await
     }
 
-    /// Those that there were when another object was written as it is here.
+    /// Objects that there were when another object was written as it is here.
     pub async fn list_when(&self, written: &Value) -> Result<Vec<Value>> {
         let version =
             written["metadata"]["resourceVersion"].as_str().context("an object without a version")?;
@@ -182,7 +182,7 @@ impl Objects {
         self.until_gone_within(name, PATIENCE).await
     }
 
-    /// The same for a namespace, whose turn comes after those of other tests that have ended.
+    /// Waits until a namespace is gone, whose turn comes after those of other tests that have ended.
     pub async fn until_namespace_gone(&self, name: &str) -> Result<()> {
         self.until_gone_within(name, NAMESPACE_PATIENCE).await
     }

@@ -40,7 +40,7 @@ pub struct ControlPlane {
     admission: Option<&'static str>,
 }
 
-/// What a control plane has where Pods run.
+/// Parts of a control plane where Pods run.
 #[derive(Debug)]
 struct Node {
     namespaces: Namespaces,
@@ -56,13 +56,13 @@ impl ControlPlane {
         Self::start_with(binaries, async |_| Ok(())).await
     }
 
-    /// The same, with something done before the controllers start. Kinds defined then are known to the garbage
-    /// collector at once; for new ones it looks every 30 seconds only.
+    /// Starts a control plane, with something done before the controllers start. Kinds defined then are known to the
+    /// garbage collector at once; for new ones it looks every 30 seconds only.
     pub async fn start_with(binaries: &Binaries, prepare: impl AsyncFn(&Self) -> Result<()>) -> Result<Self> {
         Self::start_admitting(binaries, None, prepare).await
     }
 
-    /// The same with one more admission plugin.
+    /// Starts a control plane with one more admission plugin.
     pub async fn start_admitting(
         binaries: &Binaries,
         plugin: Option<&'static str>,
@@ -104,7 +104,7 @@ impl ControlPlane {
         &self.kubeconfig
     }
 
-    /// Of the node, to start another control plane like this one.
+    /// Parts of the node, to start another control plane like this one.
     pub fn parts(&self) -> Option<&Parts> {
         self.node.as_ref().map(|node| &node.parts)
     }
@@ -343,13 +343,13 @@ impl Ports {
         Ok(Self { client: port(client)?, peer: port(peer)?, secure: port(secure)?, ours: port(secure)? })
     }
 
-    /// Those of a network namespace of its own, where no other process can have them.
+    /// Ports of a network namespace of its own, where no other process can have them.
     fn inside(forwarder: u16) -> Self {
         Self { client: 2379, peer: 2380, secure: node::SECURE_PORT, ours: forwarder }
     }
 }
 
-/// What the processes read from disk.
+/// Files that the processes read from disk.
 struct Files {
     etcd_data: String,
     ca: String,
@@ -396,7 +396,7 @@ fn text(path: &Path) -> Result<String> {
     Ok(path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?.to_owned())
 }
 
-/// What the API server is reached by, from wherever.
+/// Names that the API server is reached by, from wherever.
 const NAMES: [&str; 6] =
     ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc", "10.0.0.1", node::ADDRESS];
 
@@ -447,7 +447,7 @@ fn apiserver_flags(files: &Files, etcd: &str, port: u16) -> Vec<String> {
     ]
 }
 
-/// What it needs besides where there is no node.
+/// Flags that the API server needs besides where there is no node.
 fn alone() -> Vec<String> {
     vec![
         "--bind-address=127.0.0.1".to_owned(),

@@ -4,12 +4,12 @@ pub fn memory(wanted: &str, budget: &str) -> String {
     format!("the hook wanted {wanted} of memory and may have {budget} (limits.memory)")
 }
 
-/// The same of a hook that traps when it does not get its memory.
+/// The message about a hook that traps when it does not get its memory.
 pub fn memory_then_trap(wanted: &str, budget: &str, function: &str) -> String {
     format!("{}; then {}", memory(wanted, budget), trap(function, UNREACHABLE))
 }
 
-/// Of a hook that traps when it does not get its table.
+/// The message about a hook that traps when it does not get its table.
 pub fn table_then_trap(wanted: usize, function: &str) -> String {
     let trap = trap(function, UNREACHABLE);
     format!(
@@ -46,14 +46,14 @@ pub fn children(found: usize, max: usize) -> String {
     format!("the hook's answer: children has {found} items, and {max} are allowed (--max-children)")
 }
 
-/// Of labels or annotations.
+/// The message about too many labels or annotations.
 pub fn keys(field: &str, found: usize) -> String {
     format!(
         "the hook's answer: {field} has {found} keys, and 1000 are allowed: name only those that are to change"
     )
 }
 
-/// Of the rules in a customize hook's answer; the flag follows from what there is too much of.
+/// The message about the rules in a customize hook's answer; the flag follows from what there is too much of.
 pub fn customize(path: &str, found: usize, what: &str, max: usize) -> String {
     let flag = match what {
         "labels and expressions" => "expressions",
@@ -224,7 +224,7 @@ pub fn mounts(bytes: usize, files: usize) -> String {
     )
 }
 
-/// The same, of a `ConfigMap` that is mounted at `/etc/greeting`.
+/// The condition `ModulesLoaded` about a `ConfigMap` that is mounted at `/etc/greeting`.
 pub fn mount_memory(name: &str, bytes: usize, max: &str) -> String {
     format!(
         "the ConfigMap {name}, which is mounted at /etc/greeting, takes {bytes} bytes of memory, and the mounts of all hooks may take {max} (--mount-memory-max), with older versions until the last call that sees them ends: raise the flag, or mount less"

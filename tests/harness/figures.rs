@@ -20,7 +20,7 @@ pub enum Bound {
 }
 
 impl Figure {
-    /// The same with a bound that a busy machine keeps, where the figure depends on how fast the machine is.
+    /// The figure with a bound that a busy machine keeps, where the figure depends on how fast the machine is.
     #[must_use]
     pub fn relaxed(mut self, factor: f64) -> Self {
         self.bound = match (self.bound, self.unit) {

@@ -1,4 +1,4 @@
-//! What one test has to itself: a namespace, a parent kind, names, a server that hosts its controllers alone.
+//! Fixture that one test has to itself: a namespace, a parent kind, names, a server that hosts its controllers alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -329,7 +329,7 @@ impl Fixture {
         result
     }
 
-    /// What helps to understand a failure.
+    /// Text that helps to understand a failure.
     pub fn evidence(&mut self) -> String {
         let ended = self.server.runs().err().map_or_else(String::new, |why| format!("{why}; "));
         ended + &self.server.tail(40)

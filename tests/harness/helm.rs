@@ -24,7 +24,7 @@ impl Helm {
         Ok(Self { program, kubeconfig: kubeconfig.to_owned(), home: home.to_owned() })
     }
 
-    /// What it prints on stdout; if it fails, what it says.
+    /// Runs Helm: its stdout, or an error with its stderr.
     pub async fn run<S: AsRef<str>>(&self, args: &[S]) -> Result<String> {
         let output = Command::new(&self.program)
             .args(args.iter().map(AsRef::as_ref))

@@ -23,7 +23,7 @@ impl Kubectl {
         &self.kubeconfig
     }
 
-    /// What it prints, without the newline at the end; if it fails, what it says.
+    /// Runs kubectl: its stdout without the newline at the end, or an error with its stderr.
     pub async fn run<S: AsRef<str>>(&self, args: &[S]) -> Result<String> {
         let output = Command::new(&self.program)
             .args(args.iter().map(AsRef::as_ref))

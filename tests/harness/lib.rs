@@ -1,4 +1,4 @@
-//! What demo and acceptance tests stand on: a real control plane, our server as a child process, and waiting well.
+//! Harness of demo and acceptance tests: a real control plane, our server as a child process, and waiting well.
 #![allow(clippy::print_stderr, reason = "people watch what is printed")]
 #![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 /// Labels by name.
 pub type Labels = BTreeMap<String, String>;
 
-/// What one scrape tells.
+/// Result of one scrape.
 #[derive(Debug, Default)]
 pub struct Scrape {
     /// The types of the families, without the suffixes of their samples.

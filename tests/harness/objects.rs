@@ -67,7 +67,7 @@ impl Composite {
     }
 }
 
-/// What the specs of all controllers have in common.
+/// Methods that set parts which the specs of all controllers have in common.
 macro_rules! words_of {
     ($controller:ident) => {
         impl $controller {
@@ -156,7 +156,7 @@ impl Decorator {
     }
 }
 
-/// What a controller calls.
+/// Hook that a controller calls.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Hook(Value);
@@ -196,7 +196,7 @@ impl Hook {
         self
     }
 
-    /// What is said of the module or the script.
+    /// The fields of the module or the script.
     fn stored(&mut self) -> &mut Value {
         let way = if self.0["script"].is_null() { "wasm" } else { "script" };
         &mut self.0[way]

@@ -33,7 +33,7 @@ pub struct Write {
     /// Without the query.
     pub path: String,
     pub body: Bytes,
-    /// What the API server answered, as far as it was asked and has.
+    /// Status with which the API server answered, as far as it was asked and has.
     pub status: Option<StatusCode>,
 }
 
@@ -46,7 +46,7 @@ pub enum Moment {
     After,
 }
 
-/// What becomes of a request.
+/// Treatment of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Pass,
@@ -82,7 +82,7 @@ type Fates = Box<dyn FnMut(&Request<Incoming>) -> Fate + Send>;
 
 type Counts = Arc<dyn Fn(&Write) -> bool + Send + Sync>;
 
-/// What is kept of writes.
+/// Record of writes.
 struct Told {
     counts: Counts,
     writes: Vec<Write>,
@@ -110,7 +110,7 @@ impl Proxy {
         Ok(Self { kubeconfig, shared, task })
     }
 
-    /// What to start a server with.
+    /// Kubeconfig to start a server with.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
@@ -156,7 +156,7 @@ impl Proxy {
         .await
     }
 
-    /// Those that count, in the order in which they came.
+    /// Writes that count, in the order in which they came.
     pub fn writes(&self) -> Vec<Write> {
         self.shared.told().writes.clone()
     }
@@ -301,7 +301,7 @@ fn broken() -> io::Error {
     io::ErrorKind::ConnectionReset.into()
 }
 
-/// What a [`late`] body has yet to give.
+/// The part of a [`late`] body that is yet to come.
 struct Late {
     receiver: mpsc::UnboundedReceiver<(Instant, Part)>,
     next: Option<(Pin<Box<Sleep>>, Part)>,
@@ -382,7 +382,7 @@ async fn answer(request: Request<Incoming>, shared: &Shared) -> Answer {
     Response::from_parts(head, body.map_err(io::Error::other).boxed_unsync())
 }
 
-/// What a request changes, if it may change anything.
+/// The write that a request makes, if it may change anything.
 fn written(request: &Request<Bytes>) -> Option<Write> {
     let (method, body) = (request.method().clone(), request.body().clone());
     let path = request.uri().path().to_owned();

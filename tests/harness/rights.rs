@@ -17,7 +17,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// The server's account, in the namespace of its test.
 const ACCOUNT: &str = "metacontroller";
 
-/// What the server logs where the API server refuses a right, and nowhere else.
+/// Text that the server logs where the API server refuses a right, and nowhere else.
 const REFUSED: &str = "grant it: `metahook rbac`";
 
 /// A kubeconfig for a `ServiceAccount`.

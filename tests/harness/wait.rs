@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 pub use binaries::elapsed::elapsed;
 
-/// What one look gave: what was waited for, or what is there instead.
+/// Result of one look: the value that was waited for, or a text about what is there instead.
 pub type Seen<T> = Result<T, String>;
 
 /// Long enough for a busy machine with two cores; a test that passes never uses it up.

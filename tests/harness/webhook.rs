@@ -42,7 +42,7 @@ pub struct Asked {
     pub at: Instant,
 }
 
-/// What is answered.
+/// Answer of the webhook.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Answer {
@@ -118,7 +118,7 @@ impl Webhook {
         Self::listen(None, Arc::new(program)).await
     }
 
-    /// The same over TLS. Whoever is to trust it has to trust an authority made for it alone, whose certificate is
+    /// Serves over TLS. Whoever is to trust it has to trust an authority made for it alone, whose certificate is
     /// written to this file.
     pub async fn serve_tls(
         authority: &Path,

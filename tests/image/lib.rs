@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-/// What the manifests call it.
+/// Name of the image in the manifests.
 pub const NAME: &str = concat!("metahook/metahook:", env!("CARGO_PKG_VERSION"));
 
 /// The user that Metacontroller's image runs as; not root.
@@ -39,7 +39,7 @@ impl Layout {
         Self::with_files(binary, Vec::new(), effort)
     }
 
-    /// The same with other files, by their paths without the first slash.
+    /// An image with other files besides, by their paths without the first slash.
     pub fn with_files(binary: &Path, mut files: Vec<(String, Vec<u8>)>, effort: Effort) -> Result<Self> {
         for library in libraries(binary)? {
             let content = fs::read(&library).with_context(|| format!("{library} cannot be read"))?;

@@ -42,12 +42,12 @@ async fn roles(test: &mut Fixture, controller: &Value) -> Result<Vec<Value>> {
     Ok(list["items"].as_array().context("no list")?.clone())
 }
 
-/// What every server needs, whatever it hosts.
+/// Grants the server the rights that every server needs, whatever it hosts.
 async fn grant_the_server_its_own(test: &mut Fixture) -> Result<()> {
     grant_the_server(test, json!(["*"])).await
 }
 
-/// The same, with these resources of controllers.
+/// Grants the server the rights that every server needs, with these resources of controllers.
 async fn grant_the_server(test: &mut Fixture, of_controllers: Value) -> Result<()> {
     let name = test.name().to_owned();
     let rules = json!([
@@ -543,8 +543,8 @@ fn all_but_updates(roles: &[Value]) -> Result<Value> {
     Ok(allowed)
 }
 
-/// Whether a child has to be made anew is asked by a dry run of an update, which needs the right to update. Without an
-/// answer, what differs in a child came later only if the answer to its making was seen.
+/// A dry run of an update decides whether a child has to be made anew; it needs the right to update. Without an answer,
+/// what differs in a child came later only if the answer to its making was seen.
 pub(crate) async fn a_child_that_may_not_be_updated_is_made_anew_only_where_it_is_known_to_have_changed(
     test: &mut Fixture,
 ) -> Result<()> {

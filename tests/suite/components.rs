@@ -73,7 +73,7 @@ async fn tried(probe: &Probe, way: &str) -> Result<Answer> {
     probe.call_with(&mount(), &with_settings(json!(way)), (1, 1)).await
 }
 
-/// What is said of a call that has to fail.
+/// Error of a call that has to fail.
 async fn failure(probe: &Probe, way: &str) -> Result<String> {
     let failed = tried(probe, way).await.err();
     Ok(format!("{:#}", failed.with_context(|| format!("{way} is allowed"))?))

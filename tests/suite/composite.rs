@@ -1,4 +1,4 @@
-//! What a `CompositeController` makes of its parents: children, status, and what becomes of them.
+//! Tests of `CompositeController`s: children and status of their parents, and the children's end.
 
 use acceptance::api::{self, CONFIG_MAP, Kind, POD};
 use acceptance::fixture::{Fixture, guest};
@@ -179,7 +179,7 @@ pub(crate) async fn a_matching_orphan_is_adopted_and_a_child_that_stops_matching
     Ok(())
 }
 
-/// Of a large object that no controller made the server holds the metadata alone, until a hook may see it.
+/// The server holds the metadata alone of a large object that no controller made, until a hook may see it.
 pub(crate) async fn large_objects_are_shown_whole_to_the_hooks_that_see_them(
     test: &mut Fixture,
 ) -> Result<()> {

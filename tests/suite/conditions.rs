@@ -1,5 +1,5 @@
 //! Conditions come back by themselves once their cause is gone. Reasons whose return another test shows are in the table of
-//! `runtime/core/src/api/reason.rs`.
+//! `runtime/core/src/api/reason/mod.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ fn nothing() -> Result<Vec<u8>> {
     wasm::answers(&json!({ "children": [] }))
 }
 
-/// What a controller lacks, and how its status says so.
+/// Lack of a controller, and how its status says so.
 struct Lacks {
     name: &'static str,
     condition: &'static str,

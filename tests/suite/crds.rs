@@ -1,4 +1,4 @@
-//! What the API server itself makes of a controller, before any server of ours sees it.
+//! Tests of the API server's own checks of a controller, before any server of ours sees it.
 
 use acceptance::api::POD;
 use acceptance::fixture::Fixture;

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-/// Of a control plane whose owner is killed with -9 no process is left.
+/// A control plane whose owner is killed with -9 leaves no process.
 pub(crate) async fn a_control_plane_dies_with_an_owner_killed_with_9(_: &mut Fixture) -> Result<()> {
     let mut owner = Command::new(std::env::current_exe()?)
         .arg("--hold")

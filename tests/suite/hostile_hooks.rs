@@ -20,17 +20,19 @@ use crate::wasm::{self, Wat, command};
 /// Hooks that run at once, on every machine.
 const AT_ONCE: &str = "--hook-concurrency=4";
 
-/// What the server may ever have had, in MiB: an idle one has 40 MiB, and what remains is less than four hooks may have by their
-/// limits (64Mi of memory and 4Mi of output each).
+/// MiB that the server may ever have had: an idle one has 40 MiB, and what remains is less than four hooks may have by
+/// their limits (64Mi of memory and 4Mi of output each).
 pub(crate) const MEMORY: f64 = 300.0;
 
-/// The same where an answer of 32 MiB is read, compared and sent, beside some that would like to be more.
+/// MiB that the server may ever have had where an answer of 32 MiB is read, compared and sent, beside some that would
+/// like to be more.
 pub(crate) const MEMORY_FOR_LARGE_ANSWERS: f64 = 500.0;
 
 /// Seconds in which a neighbour's parent converges, on a busy machine, too.
 const BESIDE: f64 = 60.0;
 
-/// The same beside hooks that loop for [`LOOP`]: its calls wait 5 / 4 x 250 ms each, and a busy machine stretches them.
+/// Seconds in which a neighbour's parent converges beside hooks that loop for [`LOOP`]: its calls wait 5 / 4 x 250 ms
+/// each, and a busy machine stretches them.
 const BESIDE_LOOPS: f64 = 10.0;
 
 /// A server that stops waits for calls under way.
@@ -387,7 +389,7 @@ pub(crate) fn reads_mounts() -> Result<Vec<Row>> {
     ])
 }
 
-/// What the rows of [`reads_mounts`] mount.
+/// Makes the objects that the rows of [`reads_mounts`] mount.
 pub(crate) async fn mounts(test: &mut Fixture) -> Result<()> {
     let mounted = config_map("mounted", json!({}), json!({ "text": "Hello!" }));
     test.make(&test.config_maps(), mounted).await.map(drop)

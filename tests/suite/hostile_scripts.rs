@@ -134,7 +134,7 @@ const FAILING: [Attack; 9] = [
     },
 ];
 
-/// What a script finds that looks around, with its mount.
+/// Scripts that look around, with their mounts.
 const LOOKS: [&str; 2] = [
     r#"import os
 

@@ -31,7 +31,8 @@ struct Servers {
     probes: SocketAddr,
 }
 
-/// What only the leader may write: the Lease is how it becomes one, and the Secret is the installation's, made once.
+/// Whether only the leader may write this: the Lease is how it becomes one, and the Secret is the installation's, made
+/// once.
 fn is_of_a_leader(write: &Write) -> bool {
     !write.path.contains("/leases") && !write.path.ends_with("/secrets")
 }

@@ -18,7 +18,7 @@ use crate::wasm::{self, PAGE, Wat};
 const KI: usize = 1 << 10;
 const MI: usize = 1 << 20;
 
-/// What is long is printed in pieces of this many bytes.
+/// A long text is printed in pieces of this many bytes.
 const PIECE: usize = 16 * KI;
 
 /// A hook that does nothing more than answer.
@@ -26,7 +26,7 @@ fn good(row: &str) -> Wat {
     Wat::default().prints(answer(row).to_string())
 }
 
-/// The same answer with spaces behind, so many bytes in all.
+/// A hook that answers as a good one does, with spaces behind, so many bytes in all.
 fn long(row: &str, bytes: usize) -> Result<Vec<u8>> {
     let answer = answer(row).to_string();
     let rest = bytes - answer.len();
@@ -98,7 +98,7 @@ pub(crate) async fn what_a_hook_logs_within_its_limit_is_in_the_servers_log_and_
     Ok(())
 }
 
-/// What the hook of a row logged; passes repeat it.
+/// Lines that the hook of a row logged; reconciles repeat them.
 fn logged(test: &mut Fixture, row: &Row) -> Result<BTreeSet<String>> {
     let log = std::fs::read_to_string(test.server().log())?;
     let records = log.lines().filter_map(|line| serde_json::from_str(line).ok());

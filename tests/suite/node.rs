@@ -132,7 +132,7 @@ fn before_all() -> Result<&'static Host> {
     BEFORE.get().context("the host was not looked at before all tests")
 }
 
-/// What a node could change of the host.
+/// State of the host that a node could change.
 #[derive(Debug)]
 struct Host {
     mounts: BTreeSet<String>,

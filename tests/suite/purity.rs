@@ -25,7 +25,7 @@ pub(crate) struct Probe {
     module: Arc<Module>,
 }
 
-/// What a probe answered.
+/// Answer of a probe.
 pub(crate) struct Answer {
     pub(crate) status: Value,
     pub(crate) pure: bool,
@@ -73,7 +73,7 @@ impl Probe {
         self.call_with(&[], request, (seed, seconds)).await
     }
 
-    /// The same with mounts.
+    /// Calls the probe with mounts.
     pub(crate) async fn call_with(
         &self,
         mounts: &[MountedFolder],
@@ -85,7 +85,7 @@ impl Probe {
         Ok(Answer { status: answer["status"].clone(), pure, log: log.text, usage })
     }
 
-    /// What is said of a call that has to fail.
+    /// Error of a call that has to fail.
     pub(crate) async fn failure(&self, request: &Value) -> Result<String> {
         let failed = self.called(&[], request, (1, 1)).await.answer.err();
         Ok(failed.with_context(|| format!("{request} has an answer"))?.to_string())

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::wasm;
 
-/// What holds objects that are being deleted.
+/// Finalizer that holds objects that are being deleted.
 const HOLD: &str = "example.com/hold";
 
 /// Asks for the ConfigMaps with labels that name the parent, wherever they are. Those with a label `go` that names
@@ -32,7 +32,7 @@ fn program(asked: &Asked) -> Answer {
         .into()
 }
 
-/// Of what a hook is shown, what has to go.
+/// References to the objects that have to go, of those that a hook is shown.
 fn deletions(asked: &Asked) -> Vec<Value> {
     let shown = asked.body["related"]["ConfigMap.v1"].as_object().into_iter().flatten();
     let hook = asked.path.trim_start_matches('/');
@@ -115,7 +115,7 @@ async fn many_are_told_of_to_the_last(test: &mut Fixture) -> Result<()> {
     Ok(())
 }
 
-/// What has something deleted is asked again, until nothing is left.
+/// A hook that has something deleted is asked again, until nothing is left.
 fn asked_to_finalize_again(webhook: &Webhook) -> Result<()> {
     let asked = webhook.asked().iter().filter(|asked| asked.path == "/finalize").count();
     ensure!(asked >= 2, "the finalizer came off with the deletions still to be done");
@@ -142,7 +142,7 @@ async fn sees(test: &Fixture, parent: &str, objects: u64) -> Result<()> {
     test.parents().until(parent, &what, |parent| parent["status"]["sees"] == objects).await.map(drop)
 }
 
-/// Of what a parent sees, in its own namespace and elsewhere.
+/// A parent sees related objects in its own namespace and elsewhere.
 pub(crate) async fn what_is_granted_goes_with_an_event_and_nothing_else_does(
     test: &mut Fixture,
 ) -> Result<()> {
@@ -316,7 +316,7 @@ pub(crate) async fn a_webhook_whose_controller_grants_nothing_deletes_nothing(
     here.until_gone("one").await
 }
 
-/// What a decorated object's hook has deleted goes, and holds the object back while there is something to delete.
+/// Objects that the hook of a decorated object has deleted go, and hold it back while there is something to delete.
 pub(crate) async fn decorators_delete_by_the_same_rules(test: &mut Fixture) -> Result<()> {
     let webhook = Webhook::serve(|asked| {
         if asked.path == "/customize" {

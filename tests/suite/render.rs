@@ -3,7 +3,7 @@
 //! In each round the server is stopped, the objects of the cluster become files, `render` goes on from them until nothing
 //! changes, and the server does the same on the control plane. Then each rendered object has to be part of the real one, but
 //! for what the API server sets: uids (equal ones of `render` stand for equal ones there), versions, generations and times.
-//! What the server owns of an object, as the API server noted it, has to be part of the rendered one.
+//! The fields that the server owns of an object, as the API server noted it, have to be part of the rendered one.
 //!
 //! Left out are `probe_clock`, `probe_hashmap` and `probe_go`: their answers follow from the time or from an installation's
 //! random numbers.
@@ -34,7 +34,7 @@ const MANAGER: &str = "metacontroller";
 struct Rounds {
     guest: &'static str,
     controllers: Objects,
-    /// Of parents, children and related objects.
+    /// Kinds of parents, children and related objects.
     kinds: Vec<Kind>,
     mounts: Vec<String>,
     round: usize,
@@ -267,7 +267,7 @@ pub(crate) async fn a_hook_with_a_mount_is_rendered_as_the_server_writes_it(
     rounds.agree_at_last(test).await
 }
 
-/// What `render` knows of built-in kinds is what the API server serves.
+/// The built-in kinds that `render` knows are those that the API server serves.
 pub(crate) async fn the_built_in_kinds_are_those_of_the_api_server(test: &mut Fixture) -> Result<()> {
     let kubectl = test.plane().kubectl();
     let mut served = BTreeSet::new();

@@ -25,10 +25,10 @@ const SIDE_BY_SIDE: usize = 6;
 /// A test that takes longer hangs.
 const LIMIT: Duration = Duration::from_mins(6);
 
-/// The same for the long form of an experiment.
+/// A test of an experiment's long form that takes longer hangs.
 const LONG_LIMIT: Duration = Duration::from_mins(20);
 
-/// What a test does, with what it has to itself.
+/// Body of a test, with the fixture that it has to itself.
 pub(crate) type Body = for<'a> fn(&'a mut Fixture) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 
 /// A test and its title, a sentence.
@@ -47,17 +47,17 @@ pub(crate) struct Test {
 }
 
 impl Test {
-    /// The same on a control plane with a node; skipped where there can be none.
+    /// Runs the test on a control plane with a node; skipped where there can be none.
     pub(crate) fn on_a_node(self) -> Self {
         Self { place: Place::WithNode, ..self }
     }
 
-    /// The same away from other tests.
+    /// Runs the test away from other tests.
     pub(crate) fn apart(self) -> Self {
         Self { place: Place::Apart, ..self }
     }
 
-    /// The same with a server that has no right but those that it needs.
+    /// Runs the test with a server that has no right but those that it needs.
     pub(crate) fn with_least_rights(self) -> Self {
         Self { has_least_rights: true, ..self }
     }
@@ -114,7 +114,7 @@ macro_rules! tests {
 }
 pub(crate) use tests;
 
-/// What the command line asks for.
+/// Tests and options that the command line asks for.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Wanted {
     pub(crate) what: What,
@@ -188,7 +188,7 @@ impl Wanted {
         (self.filters.is_empty() || self.filters.iter().any(named)) && !self.skips.iter().any(named)
     }
 
-    /// Those of all tests that are asked for.
+    /// Tests that are asked for, of all.
     pub(crate) fn pick(&self, all: &[Test]) -> Vec<Test> {
         all.iter().copied().filter(|test| self.wants(test.title)).collect()
     }

@@ -1,4 +1,4 @@
-//! What the server says to the author of a hook that is accepted: on the parent and the controller.
+//! Tests of the server's messages to the author of a hook that is accepted: on the parent and the controller.
 
 use acceptance::api::{CONFIG_MAP, EVENT, POD};
 use acceptance::fixture::Fixture;

@@ -9,7 +9,7 @@ use acceptance::paths;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 
-/// What commands read of a schema.
+/// Fields of a schema that commands read.
 const READ: [&str; 7] = ["type", "properties", "items", "additionalProperties", "required", "enum", "$ref"];
 
 /// Packages that types come from, the long and the short name.
@@ -93,7 +93,7 @@ fn lines(published: &BTreeMap<String, Value>, wanted: &BTreeSet<(String, String)
     Ok(text)
 }
 
-/// What is read of a schema; the names of others that it refers to are added to `seen`.
+/// The part of a schema that is read; the names of others that it refers to are added to `seen`.
 fn stripped(schema: &Value, seen: &mut Vec<String>) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
     // A reference with a default is the only one of all.

@@ -87,7 +87,7 @@ fn failing(test: &Fixture, hook: &Webhook) -> Result<Vec<Row>> {
     ])
 }
 
-/// What the hook of the controller that makes Secrets says, by the mode of the parent.
+/// Answer of the hook of the controller that makes Secrets, by the mode of the parent.
 fn secrets_of(asked: &Asked) -> Answer {
     if asked.path == "/customize" {
         let rule = json!({ "apiVersion": "v1", "resource": "secrets", "names": ["related"] });

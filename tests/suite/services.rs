@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::tutorial::{prints, types};
 
-/// What the hooks are run by; their Pods see the programs of this machine.
+/// Interpreters of the hooks; their Pods see the programs of this machine.
 pub(crate) const INTERPRETERS: [&str; 2] = ["/usr/bin/python3", "/usr/bin/node"];
 
 pub(crate) async fn hooks_of_metacontrollers_users_run_unchanged_behind_services(

@@ -195,7 +195,7 @@ pub(crate) async fn a_hook_whose_status_never_settles_is_throttled(test: &mut Fi
     .await
 }
 
-/// What one of them writes is no reason for the others to go on at once.
+/// A write of one of the controllers is no reason for the others to go on at once.
 pub(crate) async fn controllers_that_never_settle_on_one_object_are_throttled(
     test: &mut Fixture,
 ) -> Result<()> {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::scripts::until_loaded;
 use crate::wasm;
 
-/// What a row's hook is made of, as it is stored.
+/// Code of a row's hook, as it is stored.
 #[derive(Debug)]
 pub(crate) enum Code {
     Wasm(Vec<u8>),
@@ -98,7 +98,7 @@ impl Row {
         Self::new(name, stored, Comes::Refusal(why.to_owned()))
     }
 
-    /// The same of a controller whose mounts are too large.
+    /// A row of a controller whose mounts are too large.
     pub(crate) fn mounts_too_much(name: &'static str, stored: impl Into<Code>, why: &str) -> Self {
         Self::new(name, stored, Comes::TooLargeMounts(why.to_owned()))
     }
@@ -107,8 +107,8 @@ impl Row {
         Self { name, stored: stored.into(), limits: Vec::new(), mounts: Vec::new(), comes }
     }
 
-    /// The same row with its module as a component, made as tools make one: with wasmtime's adapter for preview 1. Where the hook
-    /// fails may be a function of the adapter.
+    /// The row with its module as a component, made as tools make one: with wasmtime's adapter for preview 1. Where the
+    /// hook fails may be a function of the adapter.
     pub(crate) fn into_component(mut self) -> Result<Self> {
         if let Code::Wasm(module) = &self.stored {
             let component = wasm::component_of(module).with_context(|| format!("the row {}", self.name))?;
@@ -224,7 +224,8 @@ impl Row {
         Ok(event)
     }
 
-    /// Of components and scripts the beginning counts, as the rest names functions of the adapter and the interpreter.
+    /// Checks the text of a row. Of components and scripts the beginning counts, as the rest names functions of the
+    /// adapter and the interpreter.
     fn is_said(&self, said: &str, why: &str) -> Result<()> {
         let is_it = match self.stored {
             Code::Wasm(_) => said == why,

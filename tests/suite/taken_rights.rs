@@ -18,7 +18,7 @@ use crate::wasm;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// What the account of a controller of the same name may no longer read.
+/// A right to read that the account of the controller of the same name loses.
 struct Row {
     name: &'static str,
     resource: &'static str,
@@ -147,7 +147,7 @@ fn rbac(kind: &str) -> Kind {
     Kind::new(RBAC, "v1", kind, &format!("{}s", kind.to_lowercase()))
 }
 
-/// What each row reads, and the controllers.
+/// Makes the objects that each row reads, and the controllers.
 async fn host(test: &mut Fixture, webhook: &Webhook) -> Result<()> {
     let secrets = test.within(&SECRET);
     for (name, key, value) in

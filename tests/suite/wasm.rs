@@ -16,7 +16,7 @@ pub(crate) const PAGE: usize = 64 << 10;
 /// Where data begins; what lies before is for host calls to read and write.
 const DATA: usize = 1024;
 
-/// What hooks call.
+/// Functions that hooks call.
 const IMPORTS: &str = r#"
   (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
@@ -217,7 +217,7 @@ pub(crate) fn asks_for_the_time() -> Result<Vec<u8>> {
     ))
 }
 
-/// What [`answers_with_letters`] puts in place of this changes with the random numbers that a hook gets.
+/// Text that [`answers_with_letters`] replaces by letters which change with the random numbers that a hook gets.
 pub(crate) const LETTERS: &str = "####";
 
 /// Answers with this, and random letters in it.

@@ -24,7 +24,7 @@ impl Request {
     /// ```
     ///
     /// # Errors
-    /// That of a call, and an answer that still changes after so many calls.
+    /// A call fails, or the answer still changes after so many calls.
     pub fn settle<R, A>(mut self, hook: impl Fn(&R) -> A, most: usize) -> Result<Vec<Answer>, String>
     where
         R: Deserialize<'static>,
@@ -43,7 +43,7 @@ impl Request {
         Err(format!("the answer still changes after {most} calls: {}", last.join(", then ")))
     }
 
-    /// What the server would do, as far as the next request shows it.
+    /// Carries out an answer as the server would, as far as the next request shows it.
     fn carry_out(&mut self, answer: &Answer) {
         self.observed = [&answer.children[..], &answer.attachments].concat();
         let doomed: Vec<_> = answer.delete_related.iter().filter_map(|one| text(one, "/uid")).collect();

@@ -203,13 +203,13 @@ pub struct Answer {
     pub finalized: bool,
     /// Which related objects go.
     pub delete_related: Vec<Value>,
-    /// Of a decorator: the attachments that should exist.
+    /// Attachments that should exist, of a decorator.
     pub attachments: Vec<Value>,
-    /// Of a decorator: labels of the object by their new values; null takes one away.
+    /// Labels of the object by their new values, of a decorator; null takes one away.
     pub labels: Map<String, Value>,
-    /// Of a decorator: annotations of the object, as `labels`.
+    /// Annotations of the object, as `labels`, of a decorator.
     pub annotations: Map<String, Value>,
-    /// Of a customize hook: the rules.
+    /// Rules of a customize hook.
     pub related_resources: Vec<Value>,
     /// Events that the hook records on the parent.
     pub events: Vec<Value>,

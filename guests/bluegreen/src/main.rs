@@ -188,7 +188,8 @@ mod tests {
         json!({ "metadata": { "name": "shop", "namespace": "n" }, "spec": { "replicas": 2, "template": template } })
     }
 
-    /// What is observed once the API server and the `ReplicaSet` controller have done their part; `ready`: of blue and green.
+    /// Objects as they are once the API server and the `ReplicaSet` controller have done their part; `ready`: of blue
+    /// and green.
     fn next(answer: &Answer, image: &str, ready: [u32; 2]) -> Answer {
         let observed = answer.children.iter().cloned().map(|mut child| {
             child["metadata"]["namespace"] = json!("n");

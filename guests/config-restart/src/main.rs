@@ -40,7 +40,7 @@ impl ConfigMap<'_> {
         self.metadata.annotations.get(key).map(|value| &**value)
     }
 
-    /// What is noted of another `ConfigMap` came with a copy, and tells nothing about this one.
+    /// Notes on this `ConfigMap`. Notes on another one came with a copy, and tell nothing about this one.
     fn noted(&self) -> Noted {
         let seen = self.annotation(SEEN).and_then(|seen| seen.split_once('/'));
         let restart = match self.annotation(PODS) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// More do not fit into an annotation: those of an object have 256 KiB in all.
 pub(crate) const MOST: usize = 5_000;
 
-/// What earlier passes noted.
+/// Notes of earlier reconciles.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Noted {
     /// The digest of the data that was seen last.
@@ -24,7 +24,7 @@ pub(crate) enum Restart {
     Of(BTreeSet<String>),
 }
 
-/// What one pass does.
+/// Action of one reconcile.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step<'a> {
     Rest,

@@ -2,7 +2,7 @@
 
 use metahook_sdk::{LabelSelector, Map, Operator, Requirement, Str};
 
-/// What is asked of labels.
+/// Requirements on labels.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     /// All but numbers: of a label that is compared, only that it is there.
@@ -28,7 +28,7 @@ impl Wanted {
     }
 }
 
-/// What the text asks for, or why it is no selector.
+/// Requirements of the text, or why it is no selector.
 ///
 /// # Errors
 /// Also a text without any requirement: for `kubectl` it means every object, here that would be every Pod.
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         self.look().0
     }
 
-    /// What comes next, and how long it is.
+    /// The next token, and its length.
     fn look(self) -> (Token<'a>, usize) {
         if self.rest.is_empty() {
             return (Token::End, 0);

@@ -49,7 +49,7 @@ struct Cluster {
     states: Vec<State>,
     replicas: usize,
     born: Uid,
-    /// What the server has at least seen, of the `ConfigMap` and of Pods.
+    /// Versions that the server has at least seen, of the `ConfigMap` and of Pods.
     seen: (usize, usize),
     writes: usize,
     death: Option<Death>,
@@ -232,7 +232,7 @@ impl Cluster {
     }
 }
 
-/// What the hooks answer about this `ConfigMap`, with the Pods that they asked for.
+/// Answer of the hooks about this `ConfigMap`, with the Pods that they asked for.
 fn asked(map: &State, pods: &BTreeMap<Uid, Pod>) -> Answer {
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -294,7 +294,7 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What must never happen on the way is asserted where it would.
+    /// Events that must never happen on the way are asserted where they would.
     #[test]
     fn in_the_end_every_pod_is_newer_than_the_last_change(acts in prop::collection::vec(act(), 0..40), replicas in 0..5_usize) {
         let mut cluster = Cluster::new(replicas);

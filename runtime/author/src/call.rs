@@ -18,7 +18,7 @@ pub(crate) const MAX_CHILDREN: usize = 10_000;
 /// Bytes of an object's kind and name in a message.
 const MAX_NAME: usize = 300;
 
-/// What a request says about the hook that it is for.
+/// Hook that a request is for, as the request shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestOf {
     /// The controller's name; empty where the request has none.
@@ -46,7 +46,7 @@ pub enum AnswerRefused {
 )]
 pub struct ObjectError(String);
 
-/// Whether it may be a request: those have no kind.
+/// Checks that a value may be a request: requests have no kind.
 pub fn check_request(value: &Value) -> Result<(), ObjectError> {
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str);
     let is_request = ["parent", "object", "controller"].iter().any(|field| value.get(field).is_some());

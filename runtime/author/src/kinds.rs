@@ -145,7 +145,7 @@ pub struct KnownKinds {
 struct KnownKind {
     resource: Arc<Resource>,
     is_custom: bool,
-    /// That of its definition.
+    /// Schema of its definition.
     schema: Option<Value>,
 }
 
@@ -203,7 +203,7 @@ struct Subresources {
 }
 
 impl KnownKinds {
-    /// Those that are built in, and those of the definitions among the documents.
+    /// The kinds that are built in, and those of the definitions among the documents.
     pub fn of(documents: &[Document]) -> Result<Self, KindError> {
         let mut all = Vec::new();
         for (api_version, kinds) in BUILT_IN {
@@ -241,12 +241,12 @@ impl KnownKinds {
         self.all.iter().rev().find(|known| known.resource.gvk == *gvk)?.schema.as_ref()
     }
 
-    /// What the API server would drop of an object, or refuse it for.
+    /// Parts of an object that the API server would drop, or refuse it for.
     pub(crate) fn faults(&self, gvk: &Gvk, object: &Value) -> Vec<String> {
         object_faults(gvk, self.schema(gvk), object)
     }
 
-    /// The same of a status alone.
+    /// Parts of a status alone that the API server would drop, or refuse it for.
     pub(crate) fn status_faults(&self, gvk: &Gvk, status: &Value) -> Vec<String> {
         status_faults(gvk, self.schema(gvk), status)
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use metahook_server::sync::lock;
 use metahook_server::telemetry::escape;
 
-/// What ends sooner is not told.
+/// A step that ends sooner is not shown.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// Where steps are told; nowhere by default.
@@ -30,7 +30,7 @@ pub(crate) struct WaitStep {
 }
 
 impl Progress {
-    /// On stderr; nowhere where that is no terminal.
+    /// Steps are shown on stderr; nowhere where that is no terminal.
     pub fn of_stderr() -> Self {
         let is_terminal = io::stderr().is_terminal();
         Self(is_terminal.then(|| Arc::new(Mutex::new(io::stderr())) as Arc<Mutex<dyn Write + Send>>))

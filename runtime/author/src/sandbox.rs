@@ -20,7 +20,7 @@ pub struct Sandbox {
     max_file: u64,
 }
 
-/// What a call of a hook is made with.
+/// Input of a hook's call.
 #[derive(Debug, Clone)]
 pub struct Input<'a> {
     /// The controller's name.

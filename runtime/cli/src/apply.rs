@@ -79,7 +79,7 @@ impl ApplyError {
 }
 
 impl Apply {
-    /// What is done goes to `say`, one line each.
+    /// Deploys the bundle, and writes each step to `say`, one line each.
     pub async fn run(&self, mut say: impl Write) -> Result<(), ApplyError> {
         let bundle = self.bundle.read()?;
         let deployment = self.bundle.deployment().await?;
@@ -92,7 +92,7 @@ impl Apply {
 }
 
 impl Delete {
-    /// What is done goes to `say`, one line each.
+    /// Deletes the bundle, and writes each step to `say`, one line each.
     pub async fn run(&self, mut say: impl Write) -> Result<(), ApplyError> {
         let bundle = self.bundle.read()?;
         let deployment = self.bundle.deployment().await?;

@@ -102,9 +102,9 @@ impl CheckError {
     }
 }
 
-/// What came of the files.
+/// Requests and kinds of parents that come of the files.
 struct OfFiles {
-    /// What the hooks were asked.
+    /// Requests that the hooks were asked with.
     asked: Vec<Sample>,
     /// The kinds of parents that have a definition, with its schema.
     parents: Vec<(Gvk, Value)>,
@@ -197,7 +197,7 @@ impl Check {
 /// Why a property does not hold, and a request that shows it.
 type Evidence = (Vec<String>, Option<Value>);
 
-/// What came of the properties, printed one by one, or as JSON at the end.
+/// Results of the properties, printed one by one, or as JSON at the end.
 struct Results<W> {
     out: W,
     output: Output,
@@ -264,12 +264,13 @@ fn unsettled(rounds: &Rounds) -> Option<String> {
     }
 }
 
-/// What the API server would drop or refuse, each once.
+/// Parts of the objects that the API server would drop or refuse, each once.
 fn faults(rounds: &Rounds) -> BTreeSet<String> {
     rounds.rounds.iter().flatten().flat_map(|one| &one.faults).take(MAX_FAULTS).cloned().collect()
 }
 
-/// What the API server of a cluster would not keep of the children, as they are after the last round that wrote them.
+/// Fields of the children that the API server of a cluster would not keep, as they are after the last round that wrote
+/// them.
 async fn not_kept(api: &ApiClient, rounds: &Rounds) -> Result<BTreeSet<String>, Unreachable> {
     let reconciled = || rounds.rounds.iter().flatten();
     let parents: BTreeSet<_> = reconciled().map(|one| &one.parent).collect();

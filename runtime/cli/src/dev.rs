@@ -49,7 +49,7 @@ pub struct Dev {
     pub serve: Vec<OsString>,
 }
 
-/// What the lines of reconciles say already is left out.
+/// Levels that leave out of the log the facts that the lines of reconciles show already.
 const LOG_LEVEL: &str =
     "warn,hook=off,metahook_server::controller::reconcile=off,metahook_server::controller::runner=off";
 

@@ -42,7 +42,7 @@ use metahook_server::telemetry::{self, Format, LogError};
 pub use values::Address;
 use values::{address, apply_strategy, bytes, duration, pause, read_timeout, selector};
 
-/// What the exit code says, below each help of the whole program.
+/// Meanings of the exit codes, below each help of the whole program.
 const EXIT_CODES: &str = "Exit codes:
   0  done
   1  what was asked for failed: the hook, a case, a property, the cluster
@@ -107,7 +107,7 @@ pub fn start_log(serve: &Serve) -> Result<(), LogError> {
     telemetry::start_log(serve.log_format(), &serve.log_level())
 }
 
-/// Whether what goes there may have colours.
+/// Whether output there may have colours.
 pub fn has_colours(out: &impl IsTerminal) -> bool {
     out.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|text| text.is_empty())
 }

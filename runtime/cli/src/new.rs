@@ -34,7 +34,7 @@ pub enum NewError {
 }
 
 impl New {
-    /// What to do next goes to `out`.
+    /// Writes the scaffold; the next steps go to `out`.
     pub fn run(&self, mut out: impl Write) -> Result<(), NewError> {
         self.lang.check().map_err(NewError::Language)?;
         let template = if self.decorator { Template::Decorator } else { self.from };

@@ -273,7 +273,7 @@ fn shown(object: Option<Value>) -> String {
     object.map(print).unwrap_or_default()
 }
 
-/// What names an object that is deleted.
+/// Fields that name an object that is deleted.
 fn name_of(step: &Step) -> String {
     let whole = value(step.effect.before.as_deref());
     let text = |pointer: &str| whole.pointer(pointer).cloned().unwrap_or_default();

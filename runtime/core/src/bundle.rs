@@ -30,7 +30,7 @@ pub struct ModulePlace {
     pub namespace: String,
     pub name: String,
     pub key: String,
-    /// Of a script.
+    /// Language of a script; a module has none.
     pub language: Option<Language>,
 }
 
@@ -150,7 +150,8 @@ pub fn modules_of(controller: &Value) -> Vec<(ModulePlace, Option<HookName>)> {
     all
 }
 
-/// What a hook names: a module or a script. A script in an unknown language is left to the API server, which refuses it.
+/// Places of the module or the script that a hook names. A script in an unknown language is left to the API server,
+/// which refuses it.
 fn named(hook: &Value) -> impl Iterator<Item = ModulePlace> {
     let language = Language::ALL.into_iter().find(|it| it.as_str() == text(hook, "/script/language"));
     let module = hook.pointer("/wasm/configMap").map(|map| place(map, None, DEFAULT_KEY));

@@ -74,7 +74,7 @@ table! {
 }
 
 impl Metric {
-    /// Without the suffix of a counter.
+    /// The metric's name, without the suffix of a counter.
     pub fn name(self) -> String {
         format!("metahook_{}", self.row().0)
     }
@@ -115,13 +115,13 @@ impl ReconcileResult {
 /// Sums since the controller was started, and the figures of the calls since they were reported last.
 #[derive(Debug, Clone, Default)]
 pub struct ControllerMetrics {
-    /// By result.
+    /// Calls by result.
     pub calls: BTreeMap<&'static str, u64>,
     pub durations: Durations,
     pub reconciles: BTreeMap<ReconcileResult, u64>,
-    /// By operation.
+    /// Writes by operation.
     pub writes: BTreeMap<&'static str, u64>,
-    /// By the hook that they are compared with.
+    /// Tallies of shadows, by the hook that they are compared with.
     pub shadows: BTreeMap<HookName, ShadowTally>,
     pub parents: usize,
     pub settled: usize,
@@ -137,7 +137,7 @@ pub struct ControllerMetrics {
 pub struct Durations {
     pub sum: f64,
     pub count: u64,
-    /// By [`BUCKETS`]; each call is in one of them, or in none if it took longer.
+    /// Calls by [`BUCKETS`]; each call is in one of them, or in none if it took longer.
     pub buckets: [u64; BUCKETS.len()],
 }
 

@@ -31,14 +31,14 @@ pub enum DevError {
     Hooks,
 }
 
-/// What a session leaves behind.
+/// How a session leaves the controller that it is about.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Leaving {
     /// The controller is gone, or another session's.
     Nothing,
     /// The session made it.
     Delete,
-    /// It is given back like this to the servers of the cluster.
+    /// The controller is given back like this to the servers of the cluster.
     GiveBack { object: Value, keeps_finalizers: bool },
 }
 
@@ -122,8 +122,8 @@ fn give_modules(spec: &mut Value) -> Result<(), DevError> {
     if modules == 0 { Err(DevError::OnlyWebhooks) } else { Ok(()) }
 }
 
-/// What the session leaves of the controller as it is now. `applied`: its spec after the session applied it; where it is
-/// another one now, another client wrote that, and it stays.
+/// Decides how the session leaves the controller as it is now. `applied`: its spec after the session applied it; where
+/// it is another one now, another client wrote that, and it stays.
 pub fn leaving(now: Option<&Value>, session: &Session, applied: &Value) -> Leaving {
     let Some(now) = now.filter(|now| label(now) == Some(session.name.as_str())) else {
         return Leaving::Nothing;

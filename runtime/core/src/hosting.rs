@@ -13,9 +13,9 @@ const MAX_LABEL: usize = 63;
 /// The controllers that a server hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosting {
-    /// Those with these labels, but none that a session of `metahook dev` has.
+    /// Controllers with these labels, but none that a session of `metahook dev` has.
     Server(Selector),
-    /// The one of this session.
+    /// The controller of this session.
     Dev(Session),
 }
 

@@ -74,7 +74,8 @@ pub fn shorten(text: &str, max: usize) -> String {
     format!("{}{MARK}", text.get(..end).unwrap_or_default())
 }
 
-/// The same, cut in its middle: what a message ends with is often its reason, or what to do about it.
+/// The text in at most `max` bytes, cut in its middle: the end of a message is often its reason, or what to do about
+/// it.
 pub fn shorten_middle(text: &str, max: usize) -> String {
     const MARK: &str = "…";
     if text.len() <= max {

@@ -39,7 +39,7 @@ pub fn lease_name(selector: &str) -> String {
     format!("{LEASE}-{digits:016x}")
 }
 
-/// What one server knows of the others.
+/// Notices other servers of the same controllers, by the Lease that each of them signs.
 #[derive(Debug)]
 pub struct Presence {
     identity: String,
@@ -73,7 +73,8 @@ impl Presence {
         Step::Update(signed, version)
     }
 
-    /// What the write of a signature gave; `None`: it failed, as another server may have been faster.
+    /// Takes the API server's answer to the write of a signature; `None`: the write failed, as another server may have
+    /// been faster.
     pub fn signed(&mut self, lease: Option<Lease>) {
         if let Some(lease) = lease {
             self.version = Some(lease.version);

@@ -9,8 +9,11 @@ use crate::api::reason::ConditionType;
 use crate::api::status::{Condition, ControllerStatus};
 use crate::hosting::DEV_LABEL;
 
+/// Checks whether a server has taken up a controller as it is written. `modules`: for each hook the digest of the
+/// module that it is to have, as `sha256:…`.
+///
 /// # Errors
-/// What is waited for. `modules`: for each hook the digest of the module that it is to have, as `sha256:…`.
+/// The controller is not ready: the error says what is waited for.
 pub fn readiness(controller: &Value, modules: &BTreeMap<String, String>) -> Result<(), String> {
     let label = controller.pointer("/metadata/labels").and_then(|labels| labels.get(DEV_LABEL));
     if let Some(session) = label.and_then(Value::as_str) {

@@ -25,7 +25,7 @@ use metahook_core::related::Related;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// What one pass of either kind of controllers decides, in words.
+/// Decision of one reconcile of either kind of controllers, in words.
 fn pass(
     kind: KindConfig,
     answer: &[u8],

@@ -43,7 +43,7 @@ struct DeclaredRule {
     method: metahook_core::api::common::UpdateMethod,
     /// Server-side apply, as this field manager.
     field_manager: Option<String>,
-    /// What the API server publishes about the kind.
+    /// The schema that the API server publishes of the kind.
     schema: Option<Value>,
 }
 

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 /// All write the same time, as clocks that stand still would: nothing follows from it.
 const TIME: &str = "2026-11-23T07:00:00.000000Z";
 
-/// What happens next. A candidate to which nothing happens is paused.
+/// Event of an election. A candidate to which nothing happens is paused.
 #[derive(Debug, Clone)]
 enum Happens {
     /// Time goes on, in milliseconds.

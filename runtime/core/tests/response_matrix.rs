@@ -1,4 +1,4 @@
-//! What each field of an answer may be, for modules and webhooks, read loosely and strictly.
+//! Values that each field of an answer may have, for modules and webhooks, read loosely and strictly.
 
 #![allow(clippy::unwrap_used, reason = "a test: a broken row ends it")]
 

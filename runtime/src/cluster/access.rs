@@ -21,7 +21,7 @@ pub(crate) enum ReviewError {
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// What an account lacks before a controller of its can start; `None`: nothing. `api` acts as the account.
+/// Rights that an account lacks before a controller of its can start; `None`: it lacks none. `api` acts as the account.
 pub(crate) async fn missing(
     api: &ApiClient,
     account: &ServiceAccountRef,
@@ -95,7 +95,7 @@ pub(crate) async fn may(
     Ok(Some(false))
 }
 
-/// What is missing, and what to do about it.
+/// Message about the rights that are missing, and what to do about them.
 pub(crate) async fn message(
     api: &ApiClient,
     account: Option<&ServiceAccountRef>,

@@ -37,12 +37,12 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
 pub struct ApiClient {
-    /// For watches.
+    /// Client of kube, for watches.
     pub client: Client,
     transport: Transport,
     limit: Option<Arc<Limit>>,
     gate: WriteGate,
-    /// Of all accounts together.
+    /// Watches of all accounts together.
     pub(crate) watches: OpenWatches,
     pub(crate) requests: RequestCounts,
     pub(crate) restores: Restores,
@@ -57,14 +57,14 @@ struct Limit {
 /// Content types of patches.
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 pub(super) const JSON_PATCH: &str = "application/json-patch+json";
-/// Its bodies are read as YAML.
+/// Content type of server-side apply, whose bodies are read as YAML.
 pub(super) const SERVER_SIDE_APPLY: &str = "application/apply-patch+yaml";
 
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: String,
-    /// What the API server, or a webhook of the cluster, has against a request that was accepted.
+    /// Warnings of the API server, or of a webhook of the cluster, about a request that was accepted.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -122,7 +122,7 @@ impl ApiClient {
         Self::connect_to((kubeconfig, None), rate, read_timeout).await
     }
 
-    /// The same, by a context of the kubeconfig where one is named.
+    /// Connects by a context of the kubeconfig where one is named.
     pub async fn connect_to(
         (kubeconfig, context): (Option<&Path>, Option<&str>),
         rate: Option<Rate>,
@@ -165,12 +165,12 @@ impl ApiClient {
         }
     }
 
-    /// The same, whose writes pass this gate alone.
+    /// The client, whose writes pass this gate alone.
     pub(crate) fn gated(self, gate: WriteGate) -> Self {
         Self { gate, ..self }
     }
 
-    /// The same, for the Lease that opens the gate: neither the gate nor the rate limit holds it up.
+    /// A client for the Lease that opens the gate: neither the gate nor the rate limit holds it up.
     pub(crate) fn for_leases(&self) -> Self {
         Self { limit: None, gate: WriteGate::open(), ..self.clone() }
     }
@@ -179,7 +179,7 @@ impl ApiClient {
         &self.gate
     }
 
-    /// The same, with the rights of a ServiceAccount instead of ours.
+    /// A client with the rights of a ServiceAccount instead of ours.
     pub(crate) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
         let transport = self.transport.acting_as(&account.user());
         let client = transport.client(self.client.default_namespace());
@@ -203,23 +203,24 @@ impl ApiClient {
 
     /// Reads an object, or something that is as small.
     pub(crate) async fn get(&self, path: &str) -> Result<Answer, Unreachable> {
-        self.exchange((Method::GET, Answers::Object), path, "application/json", None).await
+        self.get_as(Answers::Object, path).await
     }
 
     /// Reads what the API server says of its kinds.
     pub(super) async fn get_large(&self, path: &str) -> Result<Answer, Unreachable> {
-        self.exchange((Method::GET, Answers::Large), path, "application/json", None).await
+        self.get_as(Answers::Large, path).await
     }
 
     /// Reads one page of a list with a `limit`.
     pub(super) async fn get_page(&self, path: &str) -> Result<Answer, Unreachable> {
-        self.exchange((Method::GET, Answers::Page), path, "application/json", None).await
+        self.get_as(Answers::Page, path).await
     }
 
     /// Sends JSON; every status is an answer, but one that only asks to come later. Each write has a body: where that is sent
     /// the gate is checked last.
     pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Answer, Unreachable> {
-        self.exchange((method, Answers::Object), path, "application/json", Some(body)).await
+        self.exchange(method, path, Content { kind: "application/json", body: Some(body) }, Answers::Object)
+            .await
     }
 
     /// Sends a question, which changes nothing: whoever leads, it is answered.
@@ -229,15 +230,19 @@ impl ApiClient {
 
     /// `kind`: the content type of the patch.
     pub(crate) async fn patch(&self, kind: &str, path: &str, body: &Value) -> Result<Answer, Unreachable> {
-        self.exchange((Method::PATCH, Answers::Object), path, kind, Some(body)).await
+        self.exchange(Method::PATCH, path, Content { kind, body: Some(body) }, Answers::Object).await
+    }
+
+    async fn get_as(&self, answers: Answers, path: &str) -> Result<Answer, Unreachable> {
+        self.exchange(Method::GET, path, Content { kind: "application/json", body: None }, answers).await
     }
 
     async fn exchange(
         &self,
-        (method, answers): (Method, Answers),
+        method: Method,
         path: &str,
-        kind: &str,
-        body: Option<&Value>,
+        Content { kind, body }: Content<'_>,
+        answers: Answers,
     ) -> Result<Answer, Unreachable> {
         let body = body.map(|body| print(kind, body)).transpose().map_err(Unreachable::Print)?;
         // All writes come through here: kube's client only lists and watches.
@@ -284,7 +289,13 @@ impl ApiClient {
     }
 }
 
-/// What a request is answered with, where it is not refused.
+/// The body of a request, and its content type.
+struct Content<'a> {
+    kind: &'a str,
+    body: Option<&'a Value>,
+}
+
+/// The kind of a request's answer, where it is not refused.
 #[derive(Clone, Copy)]
 enum Answers {
     Object,

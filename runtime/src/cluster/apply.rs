@@ -17,12 +17,12 @@ use crate::cluster::objects::{
 /// Every write carries the name that Metacontroller's writes carry, and asks for warnings about unknown fields.
 pub(super) const OPTIONS: WriteOptions<'_> = WriteOptions::by("metacontroller");
 
-/// What became of an operation that was carried out.
+/// Result of an operation that was carried out.
 #[derive(Debug, Default)]
 pub(crate) struct Carried {
-    /// For the store.
+    /// Events for the store.
     pub(crate) events: Vec<CacheEvent>,
-    /// Of the API server, about the object as it was sent.
+    /// Warnings of the API server, about the object as it was sent.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ impl ApiClient {
         if is_taken(&answer) { Ok(None) } else { wrote(id, &answer).map(Some) }
     }
 
-    /// What the answer to the replacement of an object, or of its status, means.
+    /// Result of the answer to the replacement of an object, or of its status.
     async fn replaced(
         &self,
         id: &ObjectId,

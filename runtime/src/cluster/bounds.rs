@@ -12,7 +12,7 @@ use tower::BoxError;
 /// writes each `<`, `>` and `&` of a text in six bytes.
 pub(super) const MAX_OBJECT: u64 = 12 << 20;
 
-/// What the API server says of its kinds, and a page of an API that follows no `limit`.
+/// Bytes of the API server's answer about its kinds, and of a page of an API that follows no `limit`.
 pub(super) const MAX_LARGE: u64 = 32 << 20;
 
 /// A refusal is cut here: its status counts, and its beginning says why.

@@ -8,7 +8,7 @@ use crate::cluster::named_objects::ReferenceKind;
 use crate::cluster::objects::{Precondition, RequestError, RequestErrorKind};
 use crate::cluster::paths::segment;
 
-/// At most so many are read.
+/// Most ConfigMaps that are read.
 const MAX_LISTED: usize = 1000;
 
 pub fn config_map_id(key: &Key) -> ObjectId {

@@ -19,7 +19,7 @@ const ESTABLISHED_INTERVAL: Duration = Duration::from_millis(200);
 
 const MANAGER: &str = "metahook";
 
-/// What was done.
+/// How a definition was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applied {
     Created,

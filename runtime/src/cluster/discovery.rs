@@ -24,7 +24,7 @@ use crate::telemetry::error_chain;
 
 pub struct Discovery {
     api: ApiClient,
-    /// By apiVersion. Emptied when a CustomResourceDefinition changes and once per interval.
+    /// Kinds by apiVersion. Emptied when a CustomResourceDefinition changes and once per interval.
     known: Mutex<BTreeMap<String, Arc<Vec<Arc<Resource>>>>>,
     changed: watch::Sender<()>,
     /// Published schemas.
@@ -45,7 +45,7 @@ pub enum DiscoveryError {
         "the API server cannot tell whether it serves {kind}: discovery of {api_version} fails ({why}); see `kubectl get apiservice {api_service}`"
     )]
     Unavailable {
-        /// With its apiVersion.
+        /// The kind with its apiVersion.
         kind: String,
         api_version: String,
         api_service: String,
@@ -89,12 +89,13 @@ impl DiscoveryError {
         matches!(self, Self::Unreachable(_))
     }
 
-    /// It was asked, and gave no list of what it serves: of an aggregated API mostly, whose server fails.
+    /// Whether the API server was asked, and gave no list of what it serves: of an aggregated API mostly, whose server
+    /// fails.
     pub(crate) fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::Refused { .. })
     }
 
-    /// It was asked for, and there is no such kind.
+    /// Whether the API server was asked for the kind, and there is no such kind.
     pub fn is_not_served(&self) -> bool {
         matches!(self, Self::NotServed(_) | Self::NoKind(_))
     }
@@ -225,7 +226,7 @@ impl Discovery {
     }
 }
 
-/// What the answer has, or why it has nothing, in one line.
+/// Content of the answer, or why it has none, in one line.
 fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, String> {
     if !answer.status.is_success() {
         return Err(one_line(&answer.message()).into_owned());

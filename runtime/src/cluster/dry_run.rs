@@ -32,7 +32,8 @@ impl From<RequestError> for DefinitionsError {
 }
 
 impl ApiClient {
-    /// What the API server would keep of an object that is applied over the one that is there, if one is, or its refusal.
+    /// The object that the API server would keep if this one were applied over the one that is there, if one is; or its
+    /// refusal.
     pub async fn would_keep(
         &self,
         id: &ObjectId,

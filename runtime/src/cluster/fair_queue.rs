@@ -11,7 +11,7 @@ const MAX_WAITING: usize = 8192;
 /// Things by the namespace and the object that they are about. The namespaces take turns, and so do the objects of each.
 pub(super) struct FairQueue<T>(RoundRobin<RoundRobin<VecDeque<T>>>);
 
-/// Those for whom something waits, in their turns.
+/// Keys for which something waits, in their turns.
 struct RoundRobin<V> {
     waiting: BTreeMap<Arc<str>, V>,
     order: VecDeque<Arc<str>>,

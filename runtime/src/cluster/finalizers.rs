@@ -64,8 +64,8 @@ mod tests {
     use super::*;
     use crate::cluster::fake::{self, Requests};
 
-    /// What comes of a change of finalizers, and the requests that it takes. The object is at version 1 where it was seen, and
-    /// reads find `found`; the first patches are refused with `refusals`.
+    /// Result of a change of finalizers, and the requests that it takes. The object is at version 1 where it was seen,
+    /// and reads find `found`; the first patches are refused with `refusals`.
     async fn changed(change: FinalizerChange<'_>, refusals: &'static [u16], found: Value) -> String {
         let object = |more: &Value| {
             let mut object = json!({"apiVersion": "e.com/v1", "kind": "P", "metadata": {

@@ -15,7 +15,7 @@ pub(super) const LEASE_REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 const OPTIONS: WriteOptions<'_> = WriteOptions::by("metahook");
 
 pub(super) struct LeaseClient {
-    /// Not held up by the gate of writes, nor by the rate limit.
+    /// Client that neither the gate of writes nor the rate limit holds up.
     api: ApiClient,
     id: ObjectId,
 }
@@ -67,7 +67,7 @@ impl LeaseClient {
     }
 }
 
-/// As Leases spell times.
+/// The time, as Leases spell it.
 pub(super) fn now_text() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }

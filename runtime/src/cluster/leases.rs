@@ -141,7 +141,7 @@ impl LeaderElection {
         Ok(())
     }
 
-    /// Whether there was a Lease to give up.
+    /// Gives up the Lease, and returns whether there was one.
     async fn give_up(&mut self) -> Result<bool, LeaseError> {
         let Some(step) = self.elector.release(&now_text()) else { return Ok(false) };
         match self.request(&step).await {
@@ -160,7 +160,7 @@ impl LeaderElection {
         self.start.elapsed() + suspended().saturating_sub(self.suspended)
     }
 
-    /// What the clock of timers shows then, unless the machine is suspended before.
+    /// The instant of `time` on the clock of timers, unless the machine is suspended before.
     fn instant(&self, time: Duration) -> Instant {
         Instant::now() + time.saturating_sub(self.now())
     }
@@ -226,7 +226,7 @@ impl LeaderElection {
         }
     }
 
-    /// Until the next try; a leader's ends with its deadline.
+    /// Waits until the next try; a leader's wait ends with its deadline.
     async fn pause(&self) {
         let retry = Instant::now() + self.timing.retry;
         let until = self.elector.write_until().map_or(retry, |until| retry.min(self.instant(until)));

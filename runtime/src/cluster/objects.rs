@@ -20,7 +20,7 @@ use crate::cluster::rights;
 #[error("{verb} {}", target(id))]
 pub struct RequestError {
     verb: &'static str,
-    /// Without a name where the request is about a list.
+    /// The object; without a name where the request is about a list.
     id: Box<ObjectId>,
     #[source]
     kind: RequestErrorKind,
@@ -48,7 +48,7 @@ pub(crate) enum RequestErrorKind {
     Answer(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// What a user can do who wants an object deleted that cannot be recreated.
+/// End of a refusal that says how a user can have an object deleted that cannot be recreated.
 pub(super) const WAY_OUT: &str = "; to have it deleted all the same";
 
 fn target(id: &ObjectId) -> String {
@@ -97,7 +97,7 @@ impl RequestError {
         Some((OwnerGuard::of(message)?, &self.id))
     }
 
-    /// The same, with a message that names the right that the guard asks for.
+    /// The error, with a message that names the right that the guard asks for.
     pub(crate) fn with_right(mut self, message: String) -> Self {
         self.kind = match self.kind {
             RequestErrorKind::NotRecreatable(before) => {
@@ -144,7 +144,7 @@ impl RequestErrorKind {
     }
 }
 
-/// What stands in the query of a write.
+/// Options in the query of a write.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WriteOptions<'a> {
     manager: &'a str,
@@ -270,7 +270,7 @@ impl ApiClient {
         read.await.map_err(|kind| RequestError::new("read", id, kind))
     }
 
-    /// The same, as reconciles see objects.
+    /// The object as reconciles see it; `None` where it does not exist.
     pub(crate) async fn read(&self, id: &ObjectId) -> Result<Option<Object>, RequestError> {
         let answer = self.request_get(id).await.map_err(RequestErrorKind::from);
         answer.and_then(|answer| found(id, &answer)).map_err(|kind| RequestError::new("read", id, kind))

@@ -11,12 +11,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::sync::lock;
 
-/// What all pages in flight are expected to have together, in MiB.
+/// MiB that all pages in flight are expected to have together.
 const IN_FLIGHT: usize = 64;
 
-/// Of all accounts together.
+/// Pages of all accounts together.
 pub(super) struct Pages {
-    /// By the path of the kind.
+    /// Page sizes by the path of the kind.
     known: Mutex<BTreeMap<String, PageSize>>,
     in_flight: Arc<Semaphore>,
 }
@@ -74,7 +74,7 @@ pub(super) fn limit_of(uri: &Uri) -> Option<u32> {
     uri.query()?.split('&').find_map(|pair| pair.strip_prefix("limit=")?.parse().ok())
 }
 
-/// The same list in pages of another size.
+/// The URI of a list in pages of another size.
 pub(super) fn with_limit(uri: &Uri, limit: u32) -> Result<Uri, http::Error> {
     let pair = |pair: &str| {
         if pair.starts_with("limit=") { format!("limit={limit}") } else { pair.to_owned() }

@@ -20,7 +20,7 @@ use crate::telemetry::error_chain;
 /// A server that may not use Leases asks again after this time.
 const REFUSED_INTERVAL: Duration = Duration::from_mins(5);
 
-/// What is known of other servers. The Lease is signed as long as this is held.
+/// Other servers, as far as they are known. The Lease is signed as long as this is held.
 #[derive(Clone)]
 pub(crate) struct OtherServers {
     other: watch::Receiver<Option<Arc<str>>>,

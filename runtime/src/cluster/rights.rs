@@ -11,7 +11,7 @@ use crate::telemetry::error_chain;
 /// A right may be granted at any time: what needs it is tried again this much later at the latest.
 pub(crate) const UNGRANTED_DELAY: Duration = Duration::from_secs(4);
 
-/// What to do about it.
+/// Advice to the user: how to grant a right.
 pub(super) const ROLES: &str = "grant it: `metahook rbac` prints the roles that controllers need";
 
 /// Whether a refusal is one of RBAC, which names account, verb and resource. Quotas and admission refuse with the same status.

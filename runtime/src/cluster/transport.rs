@@ -82,9 +82,9 @@ pub(super) struct Transport {
     /// Locked only while it takes a request: it is ready at once, or has failed.
     service: Arc<Mutex<HttpService>>,
     user: Option<Arc<str>>,
-    /// Of all accounts together.
+    /// Requests of all accounts together.
     pub(super) requests: RequestCounts,
-    /// Of lists and watches.
+    /// Timeout of reading lists and watches.
     read_timeout: Duration,
     pages: Arc<Pages>,
 }
@@ -114,7 +114,7 @@ impl Transport {
         Self { user: Some(user.into()), ..self.clone() }
     }
 
-    /// For lists and watches, which kube makes. A request that is swallowed fails.
+    /// Client for lists and watches, which kube makes. A request that is swallowed fails.
     pub(super) fn client(&self, namespace: &str) -> Client {
         let transport = self.clone();
         let send = move |request: Request<Body>| {

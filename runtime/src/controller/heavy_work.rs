@@ -17,7 +17,7 @@ const MIN_REST: Duration = Duration::from_millis(2);
 #[derive(Clone)]
 pub(crate) struct HeavyWorkLimiter {
     free: Arc<Semaphore>,
-    /// For the matching of changes with rules, which would keep reconciles waiting.
+    /// Turns for the matching of changes with rules, which would keep reconciles waiting.
     matching: Arc<Semaphore>,
     /// Rest after work, as a multiple of it.
     rest: u32,
@@ -54,7 +54,7 @@ impl HeavyWorkLimiter {
         self.take_of(&self.free).await
     }
 
-    /// The same, apart from those of reconciles.
+    /// Waits for a turn to match rules, apart from the turns of reconciles.
     pub(crate) async fn take_for_matching(&self) -> Option<Turn> {
         self.take_of(&self.matching).await
     }

@@ -34,7 +34,7 @@ pub(crate) struct FollowedHooks {
     all: PerHook<Hook>,
     /// Digest of the controller's spec.
     spec: Fingerprint,
-    /// Their present versions.
+    /// Present versions of the hooks.
     loaded: Mutex<Result<Arc<LoadedHooks>, HookName>>,
     /// Answers of webhooks that gave them a tag.
     answers: Mutex<AnswerCache>,
@@ -43,7 +43,7 @@ pub(crate) struct FollowedHooks {
 /// All hooks in their present versions. A reconcile takes them once, so that it never mixes versions.
 pub(crate) struct LoadedHooks {
     by_name: PerHook<LoadedHook>,
-    /// Of the modules, of what they may read, and of the controller's spec.
+    /// Fingerprint of the modules, of what they may read, and of the controller's spec.
     pub(crate) identity: Fingerprint,
 }
 

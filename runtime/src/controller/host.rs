@@ -170,7 +170,7 @@ impl Host {
 }
 
 impl Hosted {
-    /// The same controller with the same spec: whatever else changed is no reason to start it anew.
+    /// Whether an object is the same controller with the same spec: any other change is no reason to start it anew.
     fn is(&self, object: &Object) -> bool {
         self.object.uid == object.uid
             && self.spec.as_ref().is_some_and(|spec| {
@@ -178,7 +178,7 @@ impl Hosted {
             })
     }
 
-    /// It runs, or one before it does, and a controller with this spec acts as another account.
+    /// Whether the controller runs, or one before it does, and a controller with this spec acts as another account.
     fn goes_on_until(&self, spec: &Value) -> bool {
         let account = |spec: &Value| spec.get("serviceAccountRef").cloned();
         let waits = self.waits.load(Ordering::Relaxed);

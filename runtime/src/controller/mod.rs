@@ -170,12 +170,21 @@ fn resource(kind: ControllerKind, plural: &str) -> Arc<Resource> {
     })
 }
 
+/// Where the change of an object comes from.
+#[derive(Default)]
+pub(crate) struct ChangeOrigin<'a> {
+    /// The reconcile that wrote it.
+    pub(crate) by: Option<&'a Writer>,
+    /// The object is gone.
+    pub(crate) ended: bool,
+}
+
 /// Data of a running controller and its parents of one kind, for all parts of a reconcile. A CompositeController has one; a DecoratorController has one for each kind of objects that it decorates.
 pub(crate) struct ControllerData {
     pub(crate) object: Arc<Object>,
     pub(crate) config: ControllerConfig,
     pub(crate) parents: Arc<Store>,
-    /// With an account of its own.
+    /// Read rights of a controller with an account of its own.
     pub(crate) reads: Option<Arc<ReadRights>>,
     /// The stores of the kinds of children, and of revisions.
     pub(crate) children: Vec<Arc<Store>>,
@@ -235,15 +244,16 @@ impl ControllerData {
             return;
         }
         let cause = if change.by.is_none() { cause() } else { Cause::Related };
-        self.add_concerned(queue, keys, (change.by.as_ref(), change.object.after.is_none()), cause);
+        let origin = ChangeOrigin { by: change.by.as_ref(), ended: change.object.after.is_none() };
+        self.add_concerned(queue, keys, origin, cause);
     }
 
-    /// Adds the parents that a change concerns. `by`: whose write it was; `ended`: the object is gone.
+    /// Adds the parents that a change concerns.
     pub(crate) fn add_concerned(
         &self,
         queue: &Queue<Key>,
         keys: BTreeSet<Key>,
-        (by, ended): (Option<&Writer>, bool),
+        ChangeOrigin { by, ended }: ChangeOrigin<'_>,
         cause: Cause,
     ) {
         let parents = &self.parents.resource;

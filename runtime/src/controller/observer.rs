@@ -52,7 +52,7 @@ pub enum Observed {
         digest: String,
         compiled: Option<Duration>,
     },
-    /// Of the controller as a whole.
+    /// A problem of the controller as a whole.
     Problem {
         message: String,
     },
@@ -79,7 +79,7 @@ pub struct Reconciled {
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReconcileEnd {
     Ok,
-    /// It is repeated by itself: another client was faster, or something has to be waited for.
+    /// The reconcile is repeated by itself: another client was faster, or something has to be waited for.
     Again(String),
     Failed(String),
 }

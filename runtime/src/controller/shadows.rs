@@ -58,7 +58,7 @@ pub(crate) struct ShadowHooks {
     pub(crate) refused: BTreeMap<HookName, String>,
 }
 
-/// What a hook was asked and has answered.
+/// A question that a hook has answered, to be put to its shadow.
 struct Job {
     parent: Key,
     seed: Seed,

@@ -1,4 +1,4 @@
-//! What is logged for those who look for a fault: bodies of hooks' requests and answers, and what a write changes.
+//! Log records for those who look for a fault: bodies of hooks' requests and answers, and what a write changes.
 
 use metahook_core::api::hook::HookName;
 use metahook_core::children::Op;

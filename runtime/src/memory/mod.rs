@@ -40,7 +40,7 @@ struct Amounts {
     reserved: u64,
     used: u64,
     most_used: u64,
-    /// What would have been used when there was no room.
+    /// Bytes that would have been used when there was no room.
     short_of: Option<u64>,
 }
 

@@ -59,7 +59,7 @@ impl Entry {
         }
     }
 
-    /// Whether it is as good as a new one.
+    /// Whether the entry is as good as a new one.
     pub(super) fn is_idle(&self, time: Duration) -> bool {
         let waits = self.place.is_some() || self.running || self.due.is_some();
         !waits

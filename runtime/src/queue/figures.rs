@@ -9,7 +9,7 @@ use tokio::time::Instant;
 pub(crate) const BUCKETS: [f64; 12] =
     [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0];
 
-/// What a queue tells of itself.
+/// Figures of a queue.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct QueueFigures {
     /// Keys that wait for a worker.
@@ -32,7 +32,7 @@ pub(crate) struct QueueFigures {
 pub(crate) struct Times {
     pub(crate) sum: f64,
     pub(crate) count: u64,
-    /// By [`BUCKETS`], and the longer ones.
+    /// Counts by [`BUCKETS`], and of the longer ones.
     pub(crate) buckets: [u64; BUCKETS.len() + 1],
 }
 

@@ -16,7 +16,7 @@ use crate::queue::entry::Entry;
 use crate::queue::figures::{Counts, QueueFigures};
 use crate::sync::lock;
 
-/// What bounds the self-triggered reconciles of a controller, for all its queues.
+/// Bounds of the self-triggered reconciles of a controller, for all its queues.
 #[derive(Clone)]
 pub(crate) struct Throttle {
     max: u32,
@@ -79,7 +79,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         self.counts.figures(now)
     }
 
-    /// Whether there is work for a worker now that was not there before.
+    /// Adds a key, and returns whether there is work for a worker now that was not there before.
     pub(super) fn add(&mut self, key: K, cause: Cause, now: Instant) -> bool {
         let entry = self.entries.or_default(&key);
         if cause <= Cause::Changed {
@@ -120,7 +120,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         self.push_at(Pace::AtOnce, key, cause, now)
     }
 
-    /// The same, and at this pace at the fastest.
+    /// Queues a key that is not running as its budget lets it, and at this pace at the fastest.
     fn push_at(&mut self, pace: Pace, key: K, cause: Cause, now: Instant) -> bool {
         let budget = self.entries.or_default(&key).budget;
         match self.throttle.pace(budget, now).max(pace) {

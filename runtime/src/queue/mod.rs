@@ -124,7 +124,8 @@ impl Workers {
 /// Runs workers until the queue is closed. A panic fails its key alone, and a run ends before its worker does.
 ///
 /// # Guarantees
-/// Of all queues that share the workers, at most their number of keys runs at once. Queues take turns, key by key.
+/// At most as many keys run at once as there are workers, over all queues that share them. Queues take turns, key by
+/// key.
 pub(crate) fn start_workers<K, W, F>(queue: &Arc<Queue<K>>, workers: &Workers, work: W) -> JoinSet<()>
 where
     K: Ord + Hash + Clone + Send + Sync + Display + 'static,

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use crate::sync::lock;
 
-/// What one store holds: the objects of a resource in one namespace or in all, as an account may read them; `None` is the server.
+/// Place that one store holds: the objects of a resource in one namespace or in all, as an account may read them;
+/// `None` is the server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HeldPlace {
     pub(super) resource: Arc<Resource>,
@@ -30,7 +31,7 @@ struct Shared {
 
 struct State {
     accounts: CacheAccounts<HeldPlace>,
-    /// Whether each store is to give way.
+    /// Signal to each store whether it is to give way.
     told: BTreeMap<StoreId, watch::Sender<bool>>,
 }
 

@@ -1,4 +1,4 @@
-//! What feeds a store: its watch, as long as the store may hold the objects that it shows.
+//! Feed of a store: its watch, as long as the store may hold the objects that it shows.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
@@ -25,7 +25,7 @@ const PANIC_DELAY: Duration = Duration::from_secs(1);
 /// A store that gave way asks as often whether it may be listed again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a store is fed with.
+/// Place and client that a store is fed from.
 pub(super) struct Fed {
     pub(super) resource: Arc<Resource>,
     pub(super) namespace: Option<Arc<str>>,

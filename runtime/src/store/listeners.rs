@@ -1,4 +1,4 @@
-//! What waits for the listeners of a store, which may be slow: changes bounded by bytes, or keys, each at most once.
+//! Queues of a store's listeners, which may be slow: changes bounded by bytes, or keys, each at most once.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;

@@ -69,7 +69,7 @@ pub(crate) struct Store {
     relist: Arc<Notify>,
     opened: Mutex<Instant>,
     of_account: bool,
-    /// It gave way after its first list: it has no watch any more.
+    /// The store gave way after its first list: it has no watch any more.
     ended: watch::Sender<bool>,
     /// Feeds it; set once.
     task: OnceLock<AbortOnDropHandle<()>>,
@@ -112,7 +112,7 @@ const SLOW_LIST: Duration = Duration::from_secs(10);
 const MAX_BREAKS: u32 = 3;
 
 impl Stores {
-    /// Without a bound.
+    /// Stores without a bound.
     #[cfg(test)]
     pub(crate) fn new(api: ApiClient) -> Self {
         Self::within(api, CacheBudget::new(None))
@@ -123,8 +123,8 @@ impl Stores {
         Self { api, account: None, budget, open: Mutex::default() }
     }
 
-    /// The same, where `api` acts as an account: objects that it may no longer list are shown no longer. They share the budget of
-    /// these stores.
+    /// Stores where `api` acts as an account: objects that it may no longer list are shown no longer. They share the
+    /// budget of these stores.
     pub(crate) fn of_account(&self, api: ApiClient, account: &ServiceAccountRef) -> Self {
         let account = format!("{}/{}", account.namespace, account.name);
         Self { account: Some(account.into()), ..Self::within(api, self.budget.clone()) }
@@ -135,7 +135,7 @@ impl Stores {
         self.open_within(resource, None)
     }
 
-    /// The same for one namespace alone, where the right to see the others may be missing.
+    /// The store of one namespace alone, where the right to see the others may be missing.
     pub(crate) fn open_within(&self, resource: &Arc<Resource>, namespace: Option<&Arc<str>>) -> Arc<Store> {
         let store = self.open_with((resource, namespace), Cache::default(), false);
         store.keep_whole();
@@ -147,8 +147,8 @@ impl Stores {
         self.open_with((resource, None), Cache::default(), true)
     }
 
-    /// The same for a holder that looks for children alone: large objects that are no controller's may be held by their
-    /// metadata.
+    /// The store of a resource for a holder that looks for children alone: large objects that are no controller's may
+    /// be held by their metadata.
     pub(crate) fn open_for_children(&self, resource: &Arc<Resource>) -> Arc<Store> {
         self.open_with((resource, None), Cache::cutting(MAX_UNSEEN_BYTES), false)
     }
@@ -224,7 +224,7 @@ impl Store {
         changes
     }
 
-    /// The same by labels alone, for a listener that may be slow.
+    /// Every change from now on by labels alone, as long as it is held, for a listener that may be slow.
     pub(crate) fn queued_changes(&self) -> Arc<ChangeQueue> {
         let queue = Arc::new(ChangeQueue::default());
         lock(&self.state).listeners.push(listener(&queue));
@@ -237,7 +237,7 @@ impl Store {
         *self.synced.borrow() >= Some(Synced { restores: self.restores.count(), whole })
     }
 
-    /// Waits until it is so, or until the store has given way.
+    /// Waits until the store is synced, or until it has given way.
     pub(crate) async fn synced(&self) {
         let whole = self.keeps_whole();
         let mut synced = self.synced.subscribe();

@@ -104,7 +104,7 @@ where
     }
 }
 
-/// What probes ask for.
+/// State that probes ask for.
 #[derive(Clone)]
 pub(crate) struct Health {
     /// The runtime that does the server's work.

@@ -95,7 +95,7 @@ impl Metrics {
         }
     }
 
-    /// The same, with the requests and watches of a client of the API server and the memory budget.
+    /// Adds the requests and watches of a client of the API server and the memory budget.
     pub(crate) fn with_server(
         self,
         requests: &RequestCounts,
@@ -107,17 +107,17 @@ impl Metrics {
         Self { requests, watches, memory: Arc::new(move || memory.figures()), ..self }
     }
 
-    /// The same, with what the caches hold.
+    /// Adds the figures of the caches.
     pub(crate) fn with_caches(self, caches: impl Fn() -> CacheFigures + Send + Sync + 'static) -> Self {
         Self { caches: Arc::new(caches), ..self }
     }
 
-    /// The same, of a server that takes part in a leader election.
+    /// Adds the figures of a server that takes part in a leader election.
     pub(crate) fn with_election(self, lease: &str, leads: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { election: Some((lease.into(), Arc::new(leads))), ..self }
     }
 
-    /// The same, with what is known of other servers with the same controllers.
+    /// Adds whether there are other servers with the same controllers.
     pub(crate) fn with_others(self, others: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { others: Arc::new(others), ..self }
     }
@@ -242,7 +242,7 @@ impl Metrics {
         self.encode_server(encoder)
     }
 
-    /// What no controller alone has.
+    /// Encodes the metrics that belong to no controller alone.
     fn encode_server(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (memory, caches) = ((self.memory)(), (self.caches)());
         for (metric, value) in [

@@ -31,7 +31,7 @@ pub(crate) struct RequestCounts {
     counts: Arc<Mutex<ByAnswer>>,
 }
 
-/// By method and status.
+/// Counts by method and status.
 type ByAnswer = BTreeMap<(&'static str, Option<u16>), u64>;
 
 impl RequestCounts {
@@ -58,7 +58,7 @@ pub(crate) fn method_name(method: &Method) -> &'static str {
     }
 }
 
-/// What the server made of changes of CompositeControllers and DecoratorControllers.
+/// Counts of the changes of CompositeControllers and DecoratorControllers that the server took in.
 #[derive(Default)]
 pub(super) struct HostMeter {
     composite: HostCounts,

@@ -71,7 +71,7 @@ async fn read(demo: &mut Demo<'_>, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// What our hook has noted: which data it saw last, and which Pods are still to go.
+/// Notes of our hook: which data it saw last, and which Pods are still to go.
 const NOTES: &str = r"-o=jsonpath={.metadata.annotations.metahook\.dev/config-seen} {.metadata.annotations.metahook\.dev/pods-to-delete}";
 
 async fn notes(demo: &mut Demo<'_>, what: &str, is: impl Fn(&str) -> bool) -> Result<String> {

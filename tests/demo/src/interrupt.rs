@@ -20,7 +20,7 @@ impl Interrupt {
         self.heard.load(Ordering::Relaxed) > self.ignored.load(Ordering::Relaxed)
     }
 
-    /// What was typed so far and the next one interrupt nothing.
+    /// Ignores the interrupts that were typed so far, and the next one.
     pub(crate) fn ignore_one(&self) {
         self.ignored.store(self.heard.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }

@@ -265,7 +265,7 @@ impl<'a> Demo<'a> {
         Ok(())
     }
 
-    /// What helps to understand a failure.
+    /// Text that helps to understand a failure.
     pub(crate) fn evidence(&self) -> String {
         self.server.as_ref().map_or_else(String::new, |server| server.tail(30))
     }

@@ -20,7 +20,7 @@ pub(crate) fn tokens(authority: &Authority) -> String {
 const KUBELET: &str = "system:node:node1";
 const SCHEDULER: &str = "system:kube-scheduler";
 
-/// What a node reads, below the folder of its control plane.
+/// Files that a node reads, below the folder of its control plane.
 #[derive(Debug)]
 pub(crate) struct Config {
     folder: PathBuf,
@@ -142,7 +142,7 @@ use_internal_loopback = true
         )
     }
 
-    /// What the API server has to know to let kubelet in and to ask it for logs.
+    /// Flags that let kubelet in to the API server, and let the API server ask it for logs.
     pub(crate) fn apiserver_flags(&self) -> Vec<String> {
         vec![
             "--bind-address=0.0.0.0".to_owned(), // of its network namespace: Pods reach it

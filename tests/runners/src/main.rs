@@ -12,7 +12,7 @@ use wasmparser::ValType;
 use wasmtime::{Engine, Instance, Module, Store, Val};
 use wasmtime_wizer::{InstanceState, SnapshotVal, Wizer};
 
-/// Of functions of the sandbox, which are many for no interpreter.
+/// Elements of a table of functions in the sandbox, which are many for no interpreter.
 const TABLE: usize = 50_000;
 
 #[tokio::main]

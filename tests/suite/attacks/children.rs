@@ -18,7 +18,7 @@ const SHOWN: usize = 20;
 /// A finalizer that only the tenant takes off.
 const HELD: &str = "example.com/held";
 
-/// What the forged objects of an attack carry.
+/// Traits of the forged objects of an attack.
 #[derive(Debug, Clone, Copy)]
 struct Forged {
     /// Nobody controls them: they match the parent's selector.

@@ -10,10 +10,10 @@ use anyhow::Result;
 use crate::attacks::form;
 use crate::wasm;
 
-/// Of processor time, after which a module is refused.
+/// Seconds of processor time after which a module is refused.
 const COMPILE_TIME: f64 = 1.0;
 
-/// The same on the clock, with what compiling a good module takes.
+/// Seconds on the clock after which a module is refused, with the time that compiling a good module takes.
 const COMPILE_WAIT: f64 = 3.0;
 
 /// One compiler for all; each module that never compiles has it once before a good one that comes later.

@@ -37,7 +37,7 @@ pub(crate) fn with_metrics(test: &mut Fixture) -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// What `work` gives, and how long 99 of 100 GETs of a path took while it ran.
+/// Result of `work`, and how long 99 of 100 GETs of a path took while it ran.
 pub(crate) async fn p99_of<T>(
     address: SocketAddr,
     path: &'static str,
@@ -62,7 +62,8 @@ pub(crate) async fn p99_of<T>(
     Ok((done, percentile(took, 99)))
 }
 
-/// The same of `/readyz`, which the server's main runtime answers, in milliseconds.
+/// Result of `work`, and the milliseconds that 99 of 100 GETs of `/readyz` took, which the server's main runtime
+/// answers.
 pub(crate) async fn runtime_p99<T>(
     address: SocketAddr,
     work: impl Future<Output = Result<T>>,
@@ -71,7 +72,7 @@ pub(crate) async fn runtime_p99<T>(
     Ok((done, p99.as_secs_f64() * 1000.0))
 }
 
-/// The same of `/healthz`, which has a thread of its own.
+/// Result of `work`, and how long 99 of 100 GETs of `/healthz` took, which has a thread of its own.
 pub(crate) async fn health_p99<T>(
     address: SocketAddr,
     work: impl Future<Output = Result<T>>,

@@ -22,13 +22,13 @@ fn budget() -> u32 {
     form(128, 512)
 }
 
-/// What the server may take beside its budget, in MiB: caches, threads, what malloc keeps.
+/// MiB that the server may take beside its budget: caches, threads, and the memory that malloc keeps.
 const BESIDE_MIB: u32 = 200;
 
-/// What the server may keep once large objects are gone, in MiB.
+/// MiB that the server may keep once large objects are gone.
 const REST_MIB: u32 = 120;
 
-/// What the server may take of large modules, in MiB. All of the short form together have 200.
+/// MiB that the server may take for large modules. All of the short form together have 200.
 fn modules_mib() -> f64 {
     form(200.0, 400.0)
 }
@@ -189,7 +189,7 @@ pub(crate) async fn parents_that_are_large_when_read_take_turns(test: &mut Fixtu
     memory_at_most(test, "memory at the end", f64::from(budget() + BESIDE_MIB))
 }
 
-/// What is large belongs to others, and has the kind of the children.
+/// The large objects belong to others, and have the kind of the children.
 pub(crate) async fn large_objects_of_others_are_listed_in_small_pages(test: &mut Fixture) -> Result<()> {
     let count = form(150, 1000);
     let large = || json!({ "k": "x".repeat(1_000_000) });
@@ -229,6 +229,8 @@ pub(crate) async fn packed_modules_are_unpacked_in_turns_and_kept_in_files(test:
     test.define_kind().await?;
     let cache = test.plane().scratch().join(format!("{}-modules", test.name()));
     test.server().flag(&format!("--module-cache-dir={}", cache.display()));
+    // Its default has no room for the code of twenty.
+    test.server().flag("--module-code-max=2Gi");
     test.serve()?;
     for nth in 0..count {
         let name = format!("large-{nth}");

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::attacks::{form, measure};
 use crate::wasm::{self, LETTERS};
 
-/// What the hooks ask for.
+/// Delay that the hooks ask for, in seconds.
 const AT_ONCE: f64 = 1e-9;
 
 /// Throttled reconciles of a controller in a second, by default.

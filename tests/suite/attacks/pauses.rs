@@ -24,7 +24,7 @@ const TOGETHER: usize = 50;
 /// Writes of the new state before the leader is stopped: it is in the middle of them.
 const UNDER_WAY: usize = 10;
 
-/// What only the leader may write.
+/// Whether only the leader may write this.
 fn is_of_a_leader(write: &Write) -> bool {
     !write.path.contains("/leases") && !write.path.ends_with("/secrets/metahook-seed")
 }

@@ -40,7 +40,7 @@ fn speed() -> f64 {
     form(0.05, 0.5)
 }
 
-/// What the server may ever have had.
+/// MiB that the server may ever have had.
 const MEMORY_MIB: f64 = 300.0;
 
 /// The label of the objects that are asked for.

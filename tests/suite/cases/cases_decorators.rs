@@ -224,7 +224,7 @@ async fn apply(test: &Fixture, manager: &str, parent: Value) -> Result<String> {
     test.plane().kubectl().run(&["apply", "--server-side", &namespace, &manager, "-f", &file]).await
 }
 
-/// What the API server says of a user's fields of a parent.
+/// Entry of `managedFields` for a user's fields of a parent.
 async fn fields_of(test: &Fixture, manager: &str) -> Result<Value> {
     let kind = format!("{}.{}", test.kind().plural, test.kind().group);
     let namespace = format!("--namespace={}", test.name());

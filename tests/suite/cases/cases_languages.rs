@@ -188,7 +188,7 @@ pub(crate) async fn c40_a_large_answer_arrives_whole_however_it_is_written(_: &m
     Ok(())
 }
 
-/// Of an answer that is written byte by byte: three megabytes take a minute of a server that is not optimized,
+/// Bytes of an answer that is written byte by byte: three megabytes take a minute of a server that is not optimized,
 /// and longer on a busy machine.
 const BYTES: usize = 50_000;
 
@@ -231,7 +231,7 @@ pub(crate) async fn c41_the_error_of_a_script_in_python_has_words_and_line(_: &m
     says_of_each(Language::Python, "sync.py", &RAISED).await
 }
 
-/// What JavaScript throws, with what is said of each.
+/// Scripts in JavaScript that throw, with the error of each.
 const THROWN: [(&str, &str); 5] = [
     (
         "export function sync(request) {\n  throw { not: 'an Error' };\n}\n",

@@ -180,7 +180,7 @@ impl World {
         Ok(all)
     }
 
-    /// What the server has done about the parent so far, by its log.
+    /// Reconciles of the parent so far, by the server's log.
     pub(crate) fn reconciles(&self, test: &mut Fixture) -> Result<Reconciles> {
         let log = test.server().log().to_owned();
         let log = std::fs::read_to_string(&log).with_context(|| format!("cannot read {}", log.display()))?;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::chart::{CHART, METACONTROLLER, full_name, helm};
 use crate::tutorial::types;
 
-/// What both releases have, by kind.
+/// Kinds of the objects that both releases have.
 const KINDS: [&str; 4] = ["statefulset", "serviceaccount", "clusterrole", "clusterrolebinding"];
 
 pub(crate) async fn a_release_of_metacontroller_is_upgraded_in_place_and_rolled_back(

@@ -15,7 +15,7 @@ const RELEASE: &str = "hooks";
 /// Sets of values by name.
 const VALUES: &str = include_str!("values.json");
 
-/// What a set of values has to become.
+/// Check of the objects that a set of values has to become.
 type Check = fn(&Rendered, &Names) -> Result<()>;
 
 const CHECKS: [(&str, Check); 10] = [
@@ -37,7 +37,7 @@ struct Names {
 }
 
 impl Rendered {
-    /// What the API server makes of the rendered objects, in a dry run.
+    /// The rendered objects as the API server accepts them in a dry run.
     async fn accepted(test: &Fixture, helm: &Helm, name: &str, values: &Value) -> Result<Self> {
         let folder = test.plane().scratch();
         let file =

@@ -39,7 +39,7 @@ async fn all(test: &Fixture, name: &str) -> Result<BTreeMap<String, Value>> {
     Ok(all)
 }
 
-/// What the server did with objects, but for statuses: writes, writes in vain, dry runs.
+/// Writes of the server but for statuses: writes, writes in vain, dry runs.
 fn deeds(log: &str, parent: &str) -> Vec<String> {
     let of_parent = |line: &&str| line.contains(&format!("/{parent}\""));
     let deed = |line: &&str| {
@@ -105,7 +105,7 @@ pub(crate) async fn after_the_first_write_ten_reconciles_write_nothing(test: &mu
     Ok(())
 }
 
-/// The same objects, but for those whose writer writes statuses.
+/// Checks that the objects are the same, but for those whose writer writes statuses.
 fn same_objects(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> Result<()> {
     for (kind, before) in before {
         let after = &after[kind];

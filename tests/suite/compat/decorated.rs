@@ -1,4 +1,4 @@
-//! What all tests of decorators share: objects to be decorated, and what hooks are told of them.
+//! Kit that all tests of decorators share: objects to be decorated, and what hooks are told of them.
 
 use acceptance::api::{CONFIG_MAP, Kind, Objects};
 use acceptance::fixture::Fixture;
@@ -142,7 +142,7 @@ pub(crate) fn thing(kind: &Kind, name: &str, metadata: Value, spec: Value) -> Va
     thing
 }
 
-/// What the server wrote on behalf of an object (`namespace/name`), one word each.
+/// Verbs of the server's writes on behalf of an object (`namespace/name`).
 pub(crate) fn written(log: &str, key: &str) -> Vec<String> {
     let parent = format!("\"parent\":\"{key}\"");
     let verb = |line: &str| {

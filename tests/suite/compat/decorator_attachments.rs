@@ -231,7 +231,8 @@ pub(crate) async fn an_answer_without_attachments_deletes_them_for_a_webhook_onl
     Ok(())
 }
 
-/// What a decorator's spec does not declare is told of: a webhook's is made once, a module's answer is refused.
+/// Attachments that a decorator's spec does not declare are reported: a webhook's is made once, a module's answer is
+/// refused.
 pub(crate) async fn undeclared_attachments_are_reported(test: &mut Fixture) -> Result<()> {
     let unmanaged =
         |name: &str| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name } });
@@ -354,7 +355,7 @@ pub(crate) async fn a_bad_attachment_holds_up_no_other(test: &mut Fixture) -> Re
     Ok(())
 }
 
-/// What names an object as its owner from another namespace is none of its attachments: it is neither shown nor written.
+/// An object that names an owner from another namespace is none of its attachments: it is neither shown nor written.
 pub(crate) async fn attachments_are_looked_for_in_the_objects_own_namespace(
     test: &mut Fixture,
 ) -> Result<()> {

@@ -53,7 +53,7 @@ async fn five(test: &mut Fixture, roles: &Kind) -> Result<Vec<(Kind, Objects)>> 
     Ok(five)
 }
 
-/// Of either scope, with a definition and without, with a status and without.
+/// Objects of either scope are decorated, with a definition and without, with a status and without.
 pub(crate) async fn objects_of_any_kind_and_scope_are_decorated(test: &mut Fixture) -> Result<()> {
     let roles = Kind::new("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles");
     let five = five(test, &roles).await?;
@@ -134,7 +134,7 @@ pub(crate) async fn what_is_written_for_an_object_wakes_another_of_its_name(
     Ok(())
 }
 
-/// What objects have: labels, annotations, and whether a rule is about that.
+/// Labels and annotations of objects, and whether a rule is about them.
 fn selected() -> Vec<(&'static str, Value, Value, bool)> {
     vec![
         ("both", json!({ "l": "1" }), json!({ "a": "1" }), true),
@@ -249,7 +249,7 @@ pub(crate) async fn an_object_that_stops_matching_is_left_as_it_is(test: &mut Fi
     maps.until_gone("of-p").await
 }
 
-/// What cannot run says why, on the controller, and heals.
+/// A decorator that cannot run says why, on the controller, and heals.
 pub(crate) async fn a_decorator_that_cannot_run_says_why_and_heals(test: &mut Fixture) -> Result<()> {
     let webhook = Webhook::answering(json!({ "labels": { "decorated": "yes" }, "attachments": [] })).await?;
     let later = Kind::new(&format!("later.{}", test.kind().group), "v1", "Later", "laters");

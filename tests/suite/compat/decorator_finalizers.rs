@@ -271,7 +271,7 @@ pub(crate) async fn an_object_waits_for_its_finalize_hook(test: &mut Fixture) ->
     maps.until_gone("a").await
 }
 
-/// What is gone is forgotten: no key is left that fails for ever.
+/// An object that is gone is forgotten: no key is left that fails for ever.
 pub(crate) async fn an_object_that_is_gone_leaves_nothing_behind(test: &mut Fixture) -> Result<()> {
     let program = |_: &Asked| json!({ "labels": { "n": "1" }, "attachments": [] }).into();
     let webhook = decorated(test, program, |dc, _| dc.resyncing_each_second()).await?;

@@ -172,7 +172,7 @@ pub(crate) async fn only_what_differs_is_written_and_the_object_comes_first(
     Ok(())
 }
 
-/// What the API server drops is no reason to go on: a status of a kind that has none.
+/// A status that the API server drops is no reason to go on: one of a kind that has none.
 pub(crate) async fn a_status_of_a_kind_that_has_none_is_no_reason_to_go_on(test: &mut Fixture) -> Result<()> {
     let answer = json!({ "labels": { "n": "1" }, "status": { "n": 1 }, "attachments": [] });
     let webhook = decorated(test, move |_| answer.clone().into(), |dc, _| dc).await?;
@@ -224,7 +224,7 @@ pub(crate) async fn a_conflict_on_the_object_holds_up_no_attachment(test: &mut F
     Ok(())
 }
 
-/// The same of a status, which is written by itself.
+/// A conflict on the status, which is written by itself, holds up no attachment.
 pub(crate) async fn a_conflict_on_the_status_holds_up_no_attachment(test: &mut Fixture) -> Result<()> {
     test.define_kind().await?;
     let said = json!({ "status": { "n": 1 }, "labels": { "n": "1" }, "attachments": [attachment("first")] });
@@ -315,7 +315,7 @@ pub(crate) async fn a_decorator_changes_neither_spec_nor_data(test: &mut Fixture
     Ok(())
 }
 
-/// What the API server refuses of the object is told, and no attachment is made for what is not so.
+/// A change of the object that the API server refuses is reported, and no attachment is made on its account.
 pub(crate) async fn what_is_refused_of_the_object_holds_up_its_attachments(test: &mut Fixture) -> Result<()> {
     let refused = json!({ "labels": { "bad": "no label value!" }, "attachments": [attachment("a")] });
     let webhook =

@@ -35,7 +35,7 @@ fn wants(who: &str, odd: &Value) -> Value {
     answer
 }
 
-/// What is particular about a decorator.
+/// Settings that are particular to a decorator.
 type Particular = fn(Decorator, &Fixture, &Webhook) -> Decorator;
 
 fn of_the_kind(controller: Decorator, test: &Fixture, _: &Webhook) -> Decorator {

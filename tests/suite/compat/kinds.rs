@@ -85,7 +85,7 @@ fn content(kind: &str, name: &str) -> Value {
     }
 }
 
-/// What a Pod may be asked to be.
+/// Spec of a Pod with many fields.
 fn pod() -> Value {
     let container = json!({
         "name": "main",
@@ -108,7 +108,7 @@ fn pod() -> Value {
     })
 }
 
-/// What has Pods, or is one.
+/// An object that has Pods, or is one.
 fn workload(kind: &str, name: &str) -> Value {
     let (labels, pod) = (json!({ "app": name }), pod());
     let template = |more: Value| {

@@ -107,7 +107,7 @@ pub(crate) async fn have(test: &Fixture, wanted: &[i64]) -> Result<Vec<Value>> {
     members(test).until_all(&format!("images {wanted:?}"), |all| images(all) == wanted).await
 }
 
-/// What is claimed at each image, oldest image first.
+/// Names that the revision of each image claims, oldest image first.
 fn claims(revisions: &[Value]) -> Vec<(i64, Value)> {
     let image = |one: &Value| one["parentPatch"]["spec"]["image"].as_i64().unwrap_or_default();
     let mut all: Vec<_> =

@@ -87,7 +87,7 @@ pub(crate) fn exec(command: &mut Command) -> Result<()> {
     Err(error).with_context(|| format!("cannot run {}", command.get_program().display()))
 }
 
-/// What it prints on stdout.
+/// Runs a command, and returns its stdout.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
     ensure!(output.status.success(), "cargo {} failed ({})", arguments(command), output.status);

@@ -15,7 +15,7 @@ pub(crate) struct Options {
 
 const README: &str = include_str!("../../README.md");
 
-/// Whether all is well.
+/// Runs the tests of the cases, and returns whether all passed.
 pub(crate) fn run(options: &Options) -> bool {
     let filters = match &options.filter {
         Some(filter) => vec![filter.clone()],

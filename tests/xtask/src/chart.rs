@@ -18,7 +18,8 @@ pub(crate) struct Options {
     filter: String,
 }
 
-/// Whether all is well. Without Helm the tests would be skipped: here that is an error.
+/// Runs the tests of the chart, and returns whether all passed. Without Helm the tests would be skipped: here that is
+/// an error.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     println!("{}", binaries::helm::find_or_build()?.display());
     Ok(test::run(&test::Options::acceptance(vec![options.filter.clone()], options.repeat, options.install)))

@@ -12,7 +12,7 @@ use crate::{check, children};
 
 const VERSION: &str = "0.5.4";
 
-/// Whether all links lead somewhere; those that do not are printed.
+/// Checks the links and builds the book, and returns whether all links lead somewhere; those that do not are printed.
 pub(crate) fn run() -> Result<bool> {
     if !check::links()? {
         return Ok(false);

@@ -82,7 +82,7 @@ struct Row {
     took: Duration,
 }
 
-/// Whether everything passed; what did not is printed.
+/// Runs the chosen tests, and returns whether all passed; what did not is printed.
 pub(crate) fn run(options: &Options) -> bool {
     let chosen: Vec<Part> =
         ALL.into_iter().filter(|part| options.only.is_empty() || options.only.contains(part)).collect();

@@ -16,7 +16,7 @@ pub struct Ran {
     pub log: Vec<String>,
     /// Files that were blessed.
     pub wrote: Vec<PathBuf>,
-    /// What is wrong, each with the file that it is about.
+    /// Failures, each with the file that it is about.
     pub failures: Vec<(PathBuf, String)>,
 }
 

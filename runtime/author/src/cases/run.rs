@@ -29,13 +29,13 @@ const MAX_CYCLES: u64 = 1000;
 /// Calls of one case.
 const MAX_CALLS: usize = 1000;
 
-/// What came of a case.
+/// Outcome of a case.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub compared: Vec<Compared>,
     /// Why there is nothing to compare.
     pub errors: Vec<String>,
-    /// Of all calls of modules.
+    /// Instructions of all calls of modules.
     pub instructions: u64,
     pub log: Vec<String>,
     pub took: Duration,
@@ -67,7 +67,7 @@ impl Compared {
         yaml::print(&self.found)
     }
 
-    /// What differs, without the values of Secrets.
+    /// The differences, without the values of Secrets.
     pub fn diff(&self, colours: bool) -> String {
         let shown = |value: &Value| {
             let mut value = value.clone();
@@ -145,7 +145,7 @@ async fn calls(
     Err(format!("the case has more than {MAX_CALLS} requests: make it several"))
 }
 
-/// What the API server would drop of an answer's children and status, or refuse them for.
+/// Parts of an answer's children and status that the API server would drop, or refuse them for.
 fn faults(kinds: &KnownKinds, request: &Value, answer: &Value) -> Vec<String> {
     let mut all = Vec::new();
     for list in ["children", "attachments"] {
@@ -213,7 +213,7 @@ async fn reconciles(
     Ok(())
 }
 
-/// What the server would ignore of answers, each once.
+/// Parts of answers that the server would ignore, each once.
 fn ignored(rounds: &Rounds) -> BTreeSet<String> {
     rounds.rounds.iter().flatten().flat_map(|one| &one.ignored).cloned().collect()
 }
@@ -223,7 +223,7 @@ fn is_controller(document: &Document) -> bool {
     matches!(kind, "CompositeController" | "DecoratorController")
 }
 
-/// What is written, round by round, without what an API server sets.
+/// Writes, round by round, without the fields that an API server sets.
 fn plan(rounds: &Rounds) -> Value {
     let end = match rounds.end {
         RenderEnd::Settled => "settled",

@@ -16,7 +16,7 @@ use crate::pack::{Packed, optimize, pack, pack_script};
 use metahook_server::cluster::config_maps::read_config_map;
 use metahook_server::cluster::definitions::wait_until_established;
 
-/// By controller and hook, the digest of the module that is to be called.
+/// Digest of the module that is to be called, by controller and hook.
 type Digests = BTreeMap<(ObjectId, String), String>;
 
 /// A controller that is applied.

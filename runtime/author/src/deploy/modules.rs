@@ -56,7 +56,7 @@ fn could(places: &[&ModulePlace]) -> String {
     if all.is_empty() { "none".to_owned() } else { all.join(" or ") }
 }
 
-/// What lies beside the files of a bundle.
+/// Modules and folders beside the files of a bundle.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The modules that the toolchain left.

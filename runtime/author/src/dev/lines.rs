@@ -22,7 +22,7 @@ const SHORT_DIGEST: usize = 19;
 
 #[derive(Default)]
 pub struct Lines {
-    /// Of reconciles under way.
+    /// Reconciles under way.
     pending: BTreeMap<ObjectId, Pending>,
     last: BTreeMap<ObjectId, Last>,
     problem: String,
@@ -31,7 +31,7 @@ pub struct Lines {
 /// The last reconcile of a parent.
 struct Last {
     beginning: Beginning,
-    /// What was told of its failure.
+    /// Fingerprint of its failure as it was printed.
     failure: Option<Fingerprint>,
 }
 
@@ -120,7 +120,7 @@ impl Lines {
     }
 }
 
-/// What hooks said on stderr, and why the reconcile failed.
+/// Lines that hooks wrote to stderr, and why the reconcile failed.
 fn details(calls: &[ObservedCall], end: &ReconcileEnd) -> String {
     let mut lines = String::new();
     for ObservedCall { hook, log, .. } in calls {

@@ -48,12 +48,12 @@ pub struct DevSession {
     api: ApiClient,
     session: Session,
     id: ObjectId,
-    /// As the API server stored it.
+    /// The controller as the API server stored it.
     applied: Value,
     pub is_new: bool,
 }
 
-/// What was left.
+/// How a session left its controller.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Left {
     /// The controller was gone, or another session had it.
@@ -178,7 +178,7 @@ mod tests {
         })
     }
 
-    /// What a session ends with, on a cluster that serves controllers, if `ours`, and else nothing.
+    /// Result of beginning a session on a cluster that serves controllers, if `ours`, and else nothing.
     async fn begun(ours: bool) -> String {
         let api = fake::answering(move |request| {
             let ours_is_asked = request.uri().path() == "/apis/metacontroller.k8s.io/v1alpha1";

@@ -43,7 +43,7 @@ pub struct PackTarget {
 /// A module laid out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Packed {
-    /// Of the module's bytes: what a controller pins.
+    /// Digest of the module's bytes, which a controller pins.
     pub sha256: String,
     pub(crate) size: usize,
     /// Bytes in all ConfigMaps.
@@ -163,7 +163,7 @@ pub(crate) fn pack_script(script: &[u8], place: &PackTarget) -> Result<Packed, P
 }
 
 impl Packed {
-    /// What `kubectl apply` takes, in the order in which it is to be written.
+    /// The list that `kubectl apply` takes, in the order in which it is to be written.
     pub fn list(&self) -> Value {
         let items: Vec<&Value> = self.parts.iter().chain([&self.main]).collect();
         json!({ "apiVersion": "v1", "kind": "List", "items": items })
@@ -251,7 +251,7 @@ mod tests {
         serde_json::from_value::<ByteString>(map["binaryData"][key].clone()).unwrap().0
     }
 
-    /// As the server reads it.
+    /// The module as the server reads it.
     fn unpacked(stored: &[u8]) -> Vec<u8> {
         let mut decoder = zstd::Decoder::with_buffer(stored).unwrap();
         decoder.window_log_max(23).unwrap();

@@ -12,14 +12,14 @@ use metahook_server::telemetry::escape;
 /// Rows of each part; the others are added up.
 const MAX_ROWS: usize = 12;
 
-/// What the functions belong to whose names name no crate: those of C, and of the linker.
+/// Entry of the functions whose names name no crate: those of C, and of the linker.
 const NO_CRATE: &str = "no crate: C, the linker, imports";
 
 /// Bytes by what they are of, the most first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SizeReport {
     sections: Vec<(String, usize)>,
-    /// Of the code; Go's packages count as crates. Empty where functions have no names.
+    /// Bytes of the code by crate; Go's packages count as crates. Empty where functions have no names.
     crates: Vec<(String, usize)>,
 }
 

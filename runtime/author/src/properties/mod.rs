@@ -35,7 +35,7 @@ const LATER: Duration = Duration::from_hours(24 * 40);
 /// The share of a limit, in percent, that no call should come near: a larger parent would exceed it.
 const BUDGET_PERCENT: u64 = 50;
 
-/// What is kept of a request that is made smaller: a hook is never asked without.
+/// Parts that are kept of a request that is made smaller: a hook is never asked without.
 const KEPT: [&str; 4] = ["/parent/metadata/name", "/object/metadata/name", "/children", "/attachments"];
 
 /// A request that the hook is asked with.
@@ -68,7 +68,7 @@ const ALL: [Property; 8] = [
     Property::ManyChildren,
 ];
 
-/// What came of one property.
+/// Result for one property.
 #[derive(Debug)]
 pub struct Verdict {
     pub property: &'static str,

@@ -73,7 +73,7 @@ fn schema<'a>(parent: &Map<String, Value>, parents: &'a [(Gvk, Value)]) -> Optio
     parents.iter().find(|(known, _)| *known == gvk)
 }
 
-/// With each spec that the parent's definition allows.
+/// The request with each spec that the parent's definition allows.
 pub(super) fn with_specs(request: &Value, parents: &[(Gvk, Value)]) -> Vec<Value> {
     let mut request = request.clone();
     let specs =
@@ -94,7 +94,7 @@ pub(super) fn is_allowed(request: &Value, parents: &[(Gvk, Value)]) -> bool {
     faults.is_some_and(|faults| faults.is_empty())
 }
 
-/// With other characters in all texts of the spec, and in an annotation.
+/// The request with other characters in all texts of the spec, and in an annotation.
 pub(super) fn with_unicode(request: &Value) -> Option<Value> {
     fn replace(value: &mut Value) {
         match value {
@@ -114,7 +114,8 @@ pub(super) fn with_unicode(request: &Value) -> Option<Value> {
     Some(request)
 }
 
-/// With many children like those that there are, each with a name and a uid of its own; `None`: there are none.
+/// The request with many children like those that there are, each with a name and a uid of its own; `None`: there are
+/// none.
 pub(super) fn with_many_children(request: &Value) -> Option<Value> {
     let mut request = request.clone();
     let word = CHILDREN.into_iter().find(|word| request.get(*word).is_some())?;

@@ -24,9 +24,9 @@ const MAX_DEPTH: usize = 24;
 /// How large a value is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Size {
-    /// With what is required alone, or has a default.
+    /// The spec has the fields alone that are required, or have a default.
     Least,
-    /// With all fields.
+    /// The spec has all fields.
     Most,
 }
 

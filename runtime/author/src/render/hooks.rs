@@ -21,7 +21,7 @@ use metahook_server::telemetry::metrics::Metrics;
 pub(crate) struct HookSet {
     sandbox: Arc<Sandbox>,
     hooks: PerHook<LoadedHook>,
-    /// Of modules.
+    /// Number of calls of modules.
     calls: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ pub struct Called {
     pub hook: HookName,
     pub request: Bytes,
     pub took: Duration,
-    /// Of a module.
+    /// Instructions of a module.
     pub instructions: Option<u64>,
     pub pure: Option<bool>,
     /// The lines that it wrote to stderr.
@@ -62,7 +62,7 @@ pub enum HookSetError {
 #[derive(Clone)]
 pub struct HookFiles {
     pub sandbox: Arc<Sandbox>,
-    /// Of the sandbox.
+    /// Module of the sandbox.
     pub module: Option<Arc<Module>>,
     pub mounts: Vec<MountedFolder>,
 }

@@ -31,7 +31,7 @@ use world::World;
 /// A controller, its hooks, and the objects that it works on.
 pub struct Simulation {
     controller: String,
-    /// For each kind of parents.
+    /// Configuration for each kind of parents.
     configs: Vec<(Arc<Resource>, ControllerConfig)>,
     kinds: KnownKinds,
     hooks: HookSet,
@@ -42,7 +42,7 @@ pub struct Simulation {
     remembered: BTreeMap<Arc<Resource>, Remembered>,
 }
 
-/// What is remembered of the parents of one kind from reconcile to reconcile.
+/// State of the parents of one kind that is kept from reconcile to reconcile.
 #[derive(Default)]
 struct Remembered {
     settled: SettledParents,
@@ -54,12 +54,12 @@ struct Remembered {
 pub struct Reconciled {
     pub parent: ObjectId,
     pub steps: Vec<Step>,
-    /// What the server would record as Events, and what it leaves as it is.
+    /// Events that the server would record, and objects that it leaves as they are.
     pub notes: Vec<String>,
-    /// What answers of modules have without any effect.
+    /// Parts of modules' answers that have no effect.
     pub(crate) ignored: Vec<String>,
     pub calls: Vec<Called>,
-    /// What the API server would drop of what is written, or refuse it for.
+    /// Parts of the writes that the API server would drop, or refuse them for.
     pub faults: Vec<String>,
     /// The server would write what comes before it, and try again later.
     pub error: Option<ReconcileError>,

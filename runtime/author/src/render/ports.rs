@@ -42,7 +42,7 @@ pub(super) struct Ports<'a> {
     pub(super) shared: Mutex<Shared<'a>>,
 }
 
-/// What a reconcile changes.
+/// State that a reconcile changes.
 pub(super) struct Shared<'a> {
     pub(super) world: &'a mut World,
     pub(super) brake: &'a mut DeletionBrake,
@@ -72,7 +72,7 @@ impl<'a> Ports<'a> {
     }
 }
 
-/// What faults end with for which an API server refuses an object.
+/// End of the faults for which an API server refuses an object.
 const REFUSES: &str = "the API server refuses it";
 
 fn refused(verb: &'static str, id: &ObjectId, why: Refusal) -> WriteError {

@@ -31,7 +31,7 @@ impl Simulation {
     }
 }
 
-/// Of children all that is written is looked at, of parents the status.
+/// Faults of the objects that are written: a child is checked whole, of a parent the status alone.
 fn faults(kinds: &KnownKinds, round: &Reconciled) -> Vec<String> {
     let mut all = Vec::new();
     for Step { op, effect } in &round.steps {

@@ -62,10 +62,10 @@ pub enum SetupError {
     Hooks(#[from] HookSetError),
 }
 
-/// What is not in the documents.
+/// Settings that are not in the documents.
 #[derive(Clone)]
 pub struct Options {
-    /// Of objects that name none.
+    /// Namespace of objects that name none.
     pub namespace: String,
     pub apply_strategy: ApplyStrategy,
     pub field_manager: String,
@@ -189,7 +189,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Of a document that is a controller.
+/// Kind of the controller that a document holds, where it holds one.
 pub fn controller_kind(document: &Document) -> Option<ControllerKind> {
     bundle::controller_kind(&document.value)
 }

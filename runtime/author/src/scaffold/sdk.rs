@@ -22,7 +22,7 @@ pub(super) const SOURCES: &[(&str, &str)] = &[
     ("testing/mod.rs", include_str!("../../../../guest-sdk/src/testing/mod.rs")),
 ];
 
-/// Its manifest, without the workspace that it has here.
+/// The SDK's manifest, without the workspace that it has here.
 pub(super) const MANIFEST: &str = concat!(
     "[package]\nname = \"metahook-sdk\"\nversion = \"",
     env!("CARGO_PKG_VERSION"),

@@ -126,7 +126,7 @@ impl<'a> Faults<'a> {
     }
 }
 
-/// What the schema wants in place of a value of this type.
+/// Type that the schema wants in place of this value's.
 fn wrong_type(schema: &Value, value: &Value) -> Option<&'static str> {
     let is_text_or_number = schema.get("x-kubernetes-int-or-string").is_some_and(|it| *it == true);
     if is_text_or_number {

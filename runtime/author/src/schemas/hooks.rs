@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::export::Export;
 
-/// What a schema of a controller's hooks is about.
+/// Subject of a schema of a controller's hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     Parent,

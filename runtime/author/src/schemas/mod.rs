@@ -50,8 +50,8 @@ pub fn built_in_schemas() -> &'static str {
     BUILT_IN
 }
 
-/// What the API server would drop of an object, or refuse it for. `custom`: the schema of its kind in its definition. Of a kind
-/// without a known schema only the metadata is looked at.
+/// Parts of an object that the API server would drop, or refuse it for. `custom`: the schema of its kind in its
+/// definition. Of a kind without a known schema only the metadata is looked at.
 pub(crate) fn object_faults(gvk: &Gvk, custom: Option<&Value>, object: &Value) -> Vec<String> {
     let resolve = |name: &str| KNOWN.schemas.get(name);
     let mut faults = Faults { resolve: &resolve, found: Vec::new() };
@@ -74,7 +74,7 @@ pub(crate) fn object_faults(gvk: &Gvk, custom: Option<&Value>, object: &Value) -
     faults.found
 }
 
-/// The same of an object's status alone.
+/// Parts of an object's status alone that the API server would drop, or refuse it for.
 pub(crate) fn status_faults(gvk: &Gvk, custom: Option<&Value>, status: &Value) -> Vec<String> {
     let resolve = |name: &str| KNOWN.schemas.get(name);
     let mut faults = Faults { resolve: &resolve, found: Vec::new() };

@@ -87,7 +87,7 @@ fn a_hook_whose_answer_follows_the_time_is_found() {
     );
 }
 
-/// What the SDK's conditions do.
+/// The hook does as the SDK's conditions do.
 #[test]
 fn a_hook_may_note_the_time_of_a_change() {
     // Where the status has its mark it stays; else the answer follows the time.

@@ -29,7 +29,7 @@ mod webhook;
 /// A folder with the files of one test.
 struct Folder(tempfile::TempDir);
 
-/// What a command printed, and its exit code.
+/// Output of a command, and its exit code.
 #[derive(Debug)]
 struct Ended {
     code: i32,

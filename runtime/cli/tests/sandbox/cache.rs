@@ -23,7 +23,7 @@ fn sealed_by(folder: &Path, seal_key: Option<SealKey>) -> Arc<ModuleRegistry> {
     registry_with(ModuleSettings { cache: Some(folder.to_owned()), seal_key, ..modules() })
 }
 
-/// What is kept; what is being written is not.
+/// Files that are kept; a file that is being written is not.
 fn kept(folder: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| !path.file_name().unwrap().to_string_lossy().starts_with('.')).collect()

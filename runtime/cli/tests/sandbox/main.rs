@@ -1,4 +1,4 @@
-//! What a hook may use, what it cannot reach, and what is a hook at all.
+//! Bounds of a hook: what it may use, what it cannot reach, and what is a hook at all.
 
 #![allow(
     clippy::unwrap_used,
@@ -107,7 +107,7 @@ async fn run(body: &str, limits: Limits) -> Called {
     run_as(body, call("{}", limits)).await
 }
 
-/// The same, asked otherwise.
+/// Runs a module with this body by another call.
 async fn run_as(body: &str, call: Call<'_>) -> Called {
     let text = format!("(module {IMPORTS} {body} (export \"_start\" (func $main)))");
     let registry = registry();

@@ -1,4 +1,5 @@
-//! What a hook may see that is not in its request: nothing that differs from call to call, but for the time if it asks.
+//! Purity of hooks: a hook sees nothing outside of its request that differs from call to call, but for the time if it
+//! asks.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! What a hook cannot reach: files, environment, other calls.
+//! Reach of hooks: no files, no environment, no other calls.
 
 use std::sync::Arc;
 

@@ -47,7 +47,7 @@ impl fmt::Display for Reads {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Writes {
     verb: &'static str,
-    /// Of the API group, empty for the core one.
+    /// The API group, empty for the core one.
     group: String,
     resource: String,
     subresource: &'static str,
@@ -59,7 +59,7 @@ impl Writes {
         Self { verb: "*", group: "*".to_owned(), resource: "*".to_owned(), subresource: "*" }
     }
 
-    /// What an account may not do that lacks the right.
+    /// Names the operation that the API server forbids to an account without the right.
     pub fn forbidden(&self) -> String {
         if self.subresource == "finalizers" { guarded(self) } else { self.to_string() }
     }
@@ -111,7 +111,7 @@ impl OwnerGuard {
         message.contains("cannot set an ownerRef on a resource you can't delete").then_some(Self::Deletion)
     }
 
-    /// What the client may not do, for an object with an owner among `parents`.
+    /// Names the operation that the API server forbids to the client, for an object with an owner among `parents`.
     pub fn forbids(self, parents: &Resource, object: &Resource) -> String {
         let (verb, of, subresource) = match self {
             Self::Finalizers => ("update", parents, "finalizers"),
@@ -154,12 +154,12 @@ fn guarded(what: &Writes) -> String {
     )
 }
 
-/// What a controller's account has to write. `None`: its spec is refused anyway.
+/// Rights to write that a controller's account needs in any case. `None`: its spec is refused anyway.
 pub fn to_work(kind: ControllerKind, controller: &Object, apply: ApplyStrategy) -> Option<Vec<Writes>> {
     writes(kind, controller, apply, Need::Always)
 }
 
-/// What it has to write besides where the API server has an [`OwnerGuard`].
+/// Rights to write that a controller's account needs besides where the API server has an [`OwnerGuard`].
 pub fn to_own(kind: ControllerKind, controller: &Object) -> Option<Vec<Writes>> {
     writes(kind, controller, ApplyStrategy::default(), Need::WhereGuarded)
 }

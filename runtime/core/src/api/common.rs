@@ -278,7 +278,7 @@ pub struct RelatedKind {
     pub resource: String,
 }
 
-/// That objects of a kind may be deleted.
+/// Permission to delete objects of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     pub resource: Gvr,
@@ -286,7 +286,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Of this kind, in whichever version.
+    /// Whether the permission is one for this kind, in any version.
     pub fn grants(&self, resource: &Gvr) -> bool {
         self.resource.is_kin(resource)
     }

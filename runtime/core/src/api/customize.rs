@@ -42,8 +42,8 @@ impl Default for CustomizeBounds {
 /// Kinds that the rules of a customize hook may name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RelatedKinds {
-    /// Those of the spec's list. A list that names Secrets opens no namespace: the author of a spec may lack the right to read
-    /// them.
+    /// The kinds of the spec's list. A list that names Secrets opens no namespace: the author of a spec may lack the
+    /// right to read them.
     Listed { kinds: Vec<Gvr>, secrets: ShownSecrets },
     /// All kinds; Secrets only in these namespaces.
     SecretsIn(BTreeSet<String>),

@@ -30,7 +30,8 @@ pub fn replacement(mut stored: Value, ours: &Value) -> Result<Value, Deleting> {
     Ok(stored)
 }
 
-/// Whether the API server serves its objects; else why not, as far as it says.
+/// Checks that the API server serves the objects of a definition; the error says why not, as far as the API server
+/// does.
 pub fn is_established(definition: &Value) -> Result<(), String> {
     let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
     let has = |kind: &str, status: &str| {

@@ -7,7 +7,7 @@ use crate::api::hook::{Script, Wasm};
 use crate::api::mount::Mount;
 use crate::api::webhook::EndpointConfig;
 
-/// Those of one namespace.
+/// Names of ConfigMaps and Secrets in one namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Objects {
     pub(super) config_maps: BTreeSet<String>,

@@ -220,13 +220,13 @@ impl ServiceAccountRef {
         Ok(())
     }
 
-    /// Its user name at the API server.
+    /// The account's user name at the API server.
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 }
 
-/// As messages name it: `hello/greeter`.
+/// The account as messages name it: `hello/greeter`.
 impl fmt::Display for ServiceAccountRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
@@ -240,7 +240,7 @@ const ALL: u8 = 100;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrakeLimits {
     pub children: usize,
-    /// Of the children that the controller manages.
+    /// Percentage of the children that the controller manages.
     pub percent: u8,
     /// Kinds whose deletions are not counted, in any version.
     pub exempt: Vec<Gvr>,
@@ -291,7 +291,7 @@ pub struct ExemptKind {
 }
 
 impl DeletionBrakeSpec {
-    /// With the numbers of the server's flags where the spec names none.
+    /// The limits of the spec, with the numbers of the server's flags where the spec names none.
     pub fn check(&self, flags: &BrakeLimits) -> Result<BrakeLimits, SpecError> {
         if let Some(percent) = self.percent.filter(|percent| *percent > ALL) {
             return Err(SpecError::new(

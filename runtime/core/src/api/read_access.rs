@@ -28,18 +28,18 @@ pub struct Lists {
     group: Arc<str>,
     resource: Arc<str>,
     namespaced: bool,
-    /// Of one object alone.
+    /// Name of the one object that the right is about; `None`: all objects.
     name: Option<Arc<str>>,
 }
 
 impl Lists {
-    /// What it takes to watch one object.
+    /// Rights that it takes to watch one object.
     pub fn named(kind: &Arc<Resource>, name: &str) -> Vec<Self> {
         let name = Some(Arc::from(name));
         Self::of([kind]).into_iter().map(|right| Self { name: name.clone(), ..right }).collect()
     }
 
-    /// What it takes to be shown objects of these kinds.
+    /// Rights that it takes to be shown objects of these kinds.
     pub fn of<'a>(kinds: impl IntoIterator<Item = &'a Arc<Resource>>) -> Vec<Self> {
         let rights = |kind: &Arc<Resource>| {
             ["list", "watch"].map(|verb| Self {
@@ -76,7 +76,7 @@ impl fmt::Display for Lists {
     }
 }
 
-/// What is known about the objects of a namespace, or of none.
+/// An account's access to the objects of a namespace, or to those of none, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     Granted,

@@ -21,7 +21,7 @@ pub struct Selection {
     pub finalizer: String,
     /// The controller has a finalize hook.
     pub finalizes: bool,
-    /// It has no sync hook: parents are finalized, and nothing else is done.
+    /// The controller has no sync hook: parents are finalized, and nothing else is done.
     pub only_finalizes: bool,
     /// `Some`: hooks may be shown no parents of other namespaces.
     pub namespaces: Option<BTreeSet<String>>,
@@ -32,7 +32,7 @@ pub struct Selection {
 pub struct SelectionRule {
     pub labels: Selector,
     pub annotations: Selector,
-    /// Of parents that match, a change of the status alone is no change.
+    /// A change of the status alone is no change of a parent that matches.
     pub ignore_status: bool,
 }
 
@@ -198,9 +198,9 @@ pub fn waits_for_finalize(
 /// A change of an object's finalizers.
 #[derive(Clone, Copy)]
 pub enum FinalizerChange<'a> {
-    /// Unless the object is being deleted: the API server refuses that.
+    /// Adds this finalizer, unless the object is being deleted: the API server refuses that.
     Add(&'a str),
-    /// Those that are judged so.
+    /// Removes the finalizers for which the function returns true.
     Remove(&'a (dyn Fn(&str) -> bool + Sync)),
 }
 
@@ -237,7 +237,7 @@ impl FinalizerChange<'_> {
         (steps.len() > 1).then_some(Value::Array(steps))
     }
 
-    /// The same on an object that is to be replaced.
+    /// Changes the finalizers of an object that is to be replaced.
     pub fn apply(self, object: &mut Value) {
         let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
         let is_deleting = metadata.contains_key("deletionTimestamp");

@@ -16,7 +16,7 @@ enum ServerObjectKind {
     #[default]
     Others,
     Secrets,
-    /// With the Lease of the election, whose name users choose.
+    /// Leases, with that of the election, whose name users choose.
     Leases(Option<Key>),
 }
 

@@ -20,7 +20,7 @@ pub enum ShownSecrets {
     /// All: the hooks are webhooks, or the rights of the controller's own account bound them.
     #[default]
     All,
-    /// Those of the server's flag.
+    /// Secrets in the namespaces of the server's flag.
     In(BTreeSet<String>),
 }
 
@@ -74,7 +74,7 @@ impl ShownSecrets {
         Err(SpecError::new(field, problem).into())
     }
 
-    /// What users should know about parents of a kind that are left out.
+    /// Warning to users that parents of a kind are left out, where they are.
     pub(super) fn warning(&self, parents: &Gvr) -> Option<String> {
         self.namespaces_of(parents)?;
         Some(format!(

@@ -30,7 +30,7 @@ pub struct ClientCertificate {
     pub private_key: KeyOfObject,
 }
 
-/// What becomes the header `Authorization`.
+/// Source of the header `Authorization`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthorizationSource {
     Token { scheme: String, token: KeyOfObject },

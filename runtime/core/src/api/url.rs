@@ -33,11 +33,11 @@ impl fmt::Debug for Credentials {
 /// The part of a URL that is compared with the hosts of endpoint configurations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UrlAuthority {
-    /// As written: `host` or `host:port`.
+    /// The authority as the spec has it: `host` or `host:port`.
     pub(super) written: String,
     host: String,
     port: Option<String>,
-    /// Of the scheme.
+    /// The scheme's port.
     default_port: &'static str,
 }
 
@@ -81,7 +81,7 @@ impl UrlAuthority {
         })
     }
 
-    /// Whether an endpoint configuration for `host` is one for this.
+    /// Whether an endpoint configuration for `host` is one for this authority.
     pub(super) fn is(&self, host: &str) -> bool {
         let same = |one: &str| one.eq_ignore_ascii_case(host);
         same(&self.written)

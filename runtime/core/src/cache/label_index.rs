@@ -122,11 +122,11 @@ fn add(places: &mut Places, key: &Key) {
 /// Keys by the selectors that they stand for, such as parents by their selectors of children.
 #[derive(Debug, Default)]
 pub(crate) struct SelectorIndex {
-    /// By label and value, for selectors that ask for one of some values of a label.
+    /// Selectors that ask for one of some values of a label, by label and value.
     by_value: BTreeMap<String, BTreeMap<String, KeysBySelector>>,
-    /// For selectors that ask for a label with any value.
+    /// Selectors that ask for a label with any value, by label.
     by_label: BTreeMap<String, KeysBySelector>,
-    /// For selectors that ask for no label: each of them is matched with every object.
+    /// Selectors that ask for no label: each of them is matched with every object.
     others: KeysBySelector,
 }
 
@@ -293,7 +293,7 @@ impl OrphanAdopters {
         }
     }
 
-    /// The same for a parent as it is now; `None`: it is gone.
+    /// Takes in a parent as it is now; `None`: it is gone.
     pub fn learn_now(&mut self, key: &Key, now: Option<&Object>) {
         if let Some(selector) = self.selectors.remove(key) {
             self.index.remove(&selector, key);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same parents as if each were asked, however their selectors change.
+        /// The index finds the same parents as asking each of them would, however their selectors change.
         #[test]
         fn adopters_are_those_that_match(
             steps in prop::collection::vec((0..6_u8, prop::option::of(selector())), 0..30),

@@ -30,12 +30,12 @@ impl Selected {
         self.0.iter()
     }
 
-    /// Those behind this one, in order.
+    /// The parents behind `last`, in order.
     pub fn after<'a>(&'a self, last: Option<&'a Key>) -> impl Iterator<Item = &'a Key> + use<'a> {
         self.0.range((last.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded))
     }
 
-    /// Whether it was one of them before.
+    /// Remembers whether a parent is selected, and returns whether it was before.
     fn learn(&mut self, parent: &Key, is: bool) -> bool {
         if is { !self.0.insert(parent.clone()) } else { self.0.remove(parent) }
     }
@@ -61,7 +61,7 @@ pub fn on_parent(touched: &ObjectChange, selection: &Selection, selected: &mut S
     Some(key.clone())
 }
 
-/// The same where it is not known how the parent changed; `now`: as it is.
+/// The parent to reconcile where it is not known how it changed; `now`: the parent as it is.
 pub fn on_forgotten_parent(
     key: &Key,
     now: Option<&Object>,

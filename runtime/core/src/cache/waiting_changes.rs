@@ -34,7 +34,7 @@ pub enum WaitingChange<W> {
     Forgotten(Key, Forgotten),
 }
 
-/// What is left of the changes of one object.
+/// Remains of the changes of one object, whose versions are forgotten.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Forgotten {
     /// Objects of this key that are no more.
@@ -90,7 +90,8 @@ impl<W> WaitingChanges<W> {
     }
 }
 
-/// Of the version before: the one after is in the cache, or the next change of the object has it before itself.
+/// Bytes of the version before a change: the one after is in the cache, or the next change of the object has it before
+/// itself.
 fn bytes(change: &ObjectChange) -> usize {
     // Of one that is held by its metadata that is more than there is, and never too little.
     OVERHEAD + change.before.as_ref().map_or(0, CachedObject::bytes)
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!(bytes(&new), OVERHEAD);
     }
 
-    /// What a change says beside its versions.
+    /// Key and remains of a change, once its versions are forgotten.
     fn said(change: WaitingChange<()>) -> (Key, Forgotten) {
         match change {
             WaitingChange::Forgotten(key, forgotten) => (key, forgotten),

@@ -44,14 +44,14 @@ pub(super) enum Decision {
     Wait(Duration, Vec<Difference>),
 }
 
-/// What dynamic apply would make of an object.
+/// An object compared with what dynamic apply would make of it.
 pub(super) struct Compared<'a> {
     pub(super) merged: Cow<'a, Value>,
     /// Where it is not that, but for the record.
     pub(super) differences: Vec<Difference>,
     /// The record is what is wanted now.
     pub(super) recorded: bool,
-    /// What was applied last is something else.
+    /// The configuration that was applied last is another one.
     pub(super) changed_mind: bool,
 }
 
@@ -60,7 +60,7 @@ impl Child<'_> {
         self.kind.map_or(&Apply::Dynamic, |kind| &kind.apply)
     }
 
-    /// What is published about the kind.
+    /// The published schema of the kind's lists.
     fn lists(&self) -> Option<&Lists> {
         self.kind.map(|kind| kind.lists.as_ref())
     }
@@ -266,7 +266,7 @@ impl Child<'_> {
         history.unexplained_drift(self.id, object, all, |answer| self.server_defaults(answer))
     }
 
-    /// What the API server made of what dynamic apply sent: where its answer is not what the record in it says.
+    /// Differences that the API server made: where its answer to dynamic apply is not as the record in it says.
     pub(super) fn server_defaults(&self, answer: &Object) -> BTreeSet<Fingerprint> {
         let Ok(answer) = answer.value() else { return BTreeSet::new() };
         let Ok(Some((sent, _))) = last_applied(&answer) else { return BTreeSet::new() };
@@ -274,7 +274,7 @@ impl Child<'_> {
         compared.into_iter().flat_map(|it| it.differences).map(|it| it.fingerprint()).collect()
     }
 
-    /// What is applied, and where `observed` is not so.
+    /// The body to apply, and the differences that applying it to `observed` would end.
     pub(super) fn compare_applied(&self, observed: &Value) -> (Value, Vec<Difference>) {
         let lists = self.lists();
         let body = applied_body(self.owner, self.wanted(), Some(observed), lists);
@@ -293,7 +293,7 @@ fn is_corrected_in_place(drift: &[Difference]) -> bool {
     !drift.is_empty() && drift.iter().all(Difference::is_order_or_extra_item)
 }
 
-/// What of an object is the API server's, or ours, is no part of what is merged.
+/// Restores the API server's fields and our annotations as they are in `observed`: they are no part of what is merged.
 fn leave_the_servers(merged: &mut Value, observed: &Value) {
     restore(merged, observed, "status");
     if let (Some(metadata), Some(seen)) = (merged.get_mut("metadata"), observed.get("metadata")) {

@@ -27,15 +27,16 @@ pub struct ClaimedObject {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// The parent controls it.
+    /// The parent controls the object.
     Keep,
-    /// The same, and its owner reference names the parent by a version that the controller no longer uses: it is renewed.
+    /// The parent controls it, but its owner reference names the parent by a version that the controller no longer
+    /// uses: it is renewed.
     Renew,
-    /// It has no controller and matches: it gets an owner reference to the parent.
+    /// The object has no controller and matches: it gets an owner reference to the parent.
     Adopt,
-    /// The parent controls it, but it does not match any longer: the owner reference is taken off.
+    /// The parent controls the object, but it does not match any longer: the owner reference is taken off.
     Release,
-    /// It has nothing to do with the parent.
+    /// The object has nothing to do with the parent.
     Leave,
 }
 
@@ -72,7 +73,7 @@ impl Claim {
         matches!(self, Self::Keep | Self::Renew)
     }
 
-    /// The same claim, or [`Claim::Renew`] where an object that is kept names another version of its parent. An object that
+    /// This claim, or [`Claim::Renew`] where an object that is kept names another version of its parent. An object that
     /// goes needs no owner.
     #[must_use]
     pub(crate) fn renewed(self, parent: &Object, candidate: &ObjectMeta) -> Self {
@@ -141,14 +142,14 @@ pub(super) fn own(object: &mut Value, parent: &Object) {
     }
 }
 
-/// What a child becomes whose reference to `parent` names another version of it: all else stays as it is.
+/// Renews a child's owner reference that names another version of `parent`: all else stays as it is.
 pub fn renew(object: &mut Value, parent: &Object) {
     if let Some(Value::Array(owners)) = object.pointer_mut("/metadata/ownerReferences") {
         renew_in(owners, parent);
     }
 }
 
-/// Whether the parent is one of these owners; it then has the words of [`owner_reference`].
+/// Writes the owner reference to the parent in the words of [`owner_reference`], and returns whether there is one.
 fn renew_in(owners: &mut [Value], parent: &Object) -> bool {
     let mut is_there = false;
     for owner in owners.iter_mut().filter_map(Value::as_object_mut) {
@@ -166,13 +167,13 @@ fn renew_in(owners: &mut [Value], parent: &Object) -> bool {
     is_there
 }
 
-/// What an orphan becomes when `parent` adopts it.
+/// Turns an orphan into a child of `parent`, which adopts it.
 pub fn adopt(object: &mut Value, parent: &Object) {
     release(object, parent);
     change_owners(object, |owners| owners.push(owner_reference(parent)));
 }
 
-/// What a child becomes when `parent` releases it.
+/// Removes the owner reference from a child that `parent` releases.
 pub fn release(object: &mut Value, parent: &Object) {
     let is_parent = |owner: &Value| owner.get("uid").and_then(Value::as_str) == Some(parent.uid.as_str());
     change_owners(object, |owners| owners.retain(|owner| !is_parent(owner)));

@@ -10,7 +10,7 @@ use crate::{counted, shorten};
 /// Bytes of a path that are remembered.
 const MAX_PATH: usize = 200;
 
-/// Those of one parent.
+/// Children of one parent that differ from the answer and are left as they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Differing {
     children: usize,
@@ -42,7 +42,7 @@ impl fmt::Display for Differing {
 
 const LEFT: &str = "the strategy is OnDelete. With updateStrategy.method InPlace it would be updated, with Recreate made anew; deleting it has it made anew, too";
 
-/// Those of all parents of a controller. A parent without them has no entry.
+/// Differing children of all parents of a controller. A parent without them has no entry.
 #[derive(Debug, Default)]
 pub struct DifferingChildren {
     parents: BTreeMap<Key, Differing>,

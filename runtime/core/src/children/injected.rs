@@ -35,12 +35,12 @@ const fn injected(group: &'static str, kind: &'static str, path: &'static [&'sta
     Injected { group, kind, path, beside: None }
 }
 
-/// Whether `object` has such a field, and it is empty.
+/// Whether `object` has an injected field, and it is empty.
 pub(super) fn has_empty(object: &Value) -> bool {
     of(object).is_some_and(|it| is_empty_at(object, it.path))
 }
 
-/// Removes such a field where it is empty.
+/// Removes the injected field of `object` where it is empty.
 pub(super) fn drop_empty(object: &mut Value) {
     if let Some(it) = of(object) {
         drop_at(object, it.path);

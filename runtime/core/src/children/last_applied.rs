@@ -14,7 +14,7 @@ use crate::json::lists::Lists;
 use crate::json::{object_in, to_go_string};
 use crate::object::id::Uid;
 
-/// What was applied last stands in this annotation of each child, in the bytes Metacontroller would write.
+/// Annotation of each child: what was applied last, in the bytes that Metacontroller would write.
 pub const LAST_APPLIED: &str = "metacontroller.k8s.io/last-applied-configuration";
 
 /// Fields of the metadata that belong to the API server.
@@ -33,12 +33,12 @@ pub(super) const SYSTEM_FIELDS: [&str; 8] = [
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Wanted {
     pub(super) object: Value,
-    /// What is recorded as applied, where that is something else.
+    /// The object that is recorded as applied, where it is another one.
     record: Option<Value>,
 }
 
 impl Wanted {
-    /// With a `salt` the values of Secrets are recorded as hashes.
+    /// The wanted object and its record. With a `salt` the values of Secrets are recorded as hashes.
     pub(super) fn of(desired: &Value, salt: Option<&Uid>) -> Self {
         let mut object = desired.clone();
         plain_numbers(&mut object);
@@ -61,7 +61,7 @@ impl Wanted {
         self.record.as_ref().unwrap_or(&self.object)
     }
 
-    /// Whether that is what was applied last.
+    /// Whether the record is the same as `last`, the one of the last apply.
     pub(super) fn is(&self, last: &Value) -> bool {
         let mut record = Cow::Borrowed(self.record());
         if holds_the_servers(&record) {
@@ -71,7 +71,7 @@ impl Wanted {
     }
 }
 
-/// What was applied to an object last but for what the API server says, and the text it is recorded as.
+/// The object that was applied last, without the API server's fields, and the text that it is recorded as.
 pub fn last_applied(observed: &Value) -> Result<Option<(Value, &str)>, Problem> {
     match annotation(observed, LAST_APPLIED) {
         None | Some("") => Ok(None),
@@ -123,7 +123,7 @@ pub(super) fn is_kept_otherwise(object: &Value) -> bool {
     is_secret(object) || injected::has_empty(object)
 }
 
-/// What an object is compared and merged as.
+/// Brings an object into the form in which it is compared and merged.
 pub(super) fn fold(object: &mut Value) {
     if is_secret(object) {
         fold_texts(object);
@@ -171,7 +171,7 @@ fn plain_numbers(value: &mut Value) {
     }
 }
 
-/// What is sent for a child: all that is wanted of it, and nothing that is not.
+/// Body that is sent for a child: all that is wanted of it, and nothing that is not.
 pub(super) fn applied_body(
     owner: Owner<'_>,
     wanted: Wanted,
@@ -190,7 +190,7 @@ pub(super) fn applied_body(
     body
 }
 
-/// The same for equal bodies.
+/// Fingerprint of a body, the same for equal bodies.
 pub(super) fn applied_print(body: &Value) -> Fingerprint {
     Fingerprint::of(to_go_string(body).as_bytes())
 }

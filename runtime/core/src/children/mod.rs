@@ -130,7 +130,7 @@ pub struct Plan {
     pub drifts: Vec<Drift>,
     /// Drift that another client keeps causing, and that is left alone for a while.
     pub flapping: Vec<Drift>,
-    /// What is left as it is although the answer has changed.
+    /// Children that are left as they are although the answer has changed.
     pub differing: Option<Differing>,
     /// When something that is left now is due.
     pub again: Option<Duration>,
@@ -209,7 +209,7 @@ impl Owner<'_> {
         }
     }
 
-    /// What makes hashes of this parent's Secrets its own.
+    /// Salt that makes hashes of this parent's Secrets its own.
     fn salt(&self) -> Option<&Uid> {
         self.hash_secrets.then_some(&self.parent.uid)
     }
@@ -262,12 +262,12 @@ impl WriteConcurrency {
         Self(if failures == 0 { Self::MAX_CONCURRENCY } else { 1 })
     }
 
-    /// Those that are next and those that are left.
+    /// The operations of the next batch, and those that are left.
     pub fn split<'a>(&self, ops: &'a [Op]) -> (&'a [Op], &'a [Op]) {
         ops.split_at(self.0.min(ops.len()))
     }
 
-    /// What came of the last ones.
+    /// Records whether all operations of a batch were carried out.
     pub fn record_batch(&mut self, all_well: bool) {
         self.0 = if all_well { (self.0 * 2).min(Self::MAX_CONCURRENCY) } else { 1 };
     }

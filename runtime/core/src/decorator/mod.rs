@@ -16,7 +16,7 @@ use crate::object::id::ObjectId;
 /// Labels or annotations by key: set to a text, or taken off. What is not named stays as it is.
 pub type Changes = BTreeMap<String, Option<String>>;
 
-/// What a hook wants of an object itself.
+/// Changes that a hook wants of an object itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decoration {
     pub labels: Changes,
@@ -86,7 +86,7 @@ pub fn status(parent: &Object, mut status: Map<String, Value>) -> Option<Value> 
     replaced(parent, Value::Object(status))
 }
 
-/// As above, for the whole status as it is to be.
+/// Body that replaces the whole status, where it is another one.
 fn replaced(parent: &Object, wanted: Value) -> Option<Value> {
     let seen: Result<Seen, _> = serde_json::from_str(parent.json());
     if seen.is_ok_and(|seen| same(&seen.status, &wanted)) {
@@ -114,7 +114,8 @@ fn replaced(parent: &Object, wanted: Value) -> Option<Value> {
     }))
 }
 
-/// Of resources that a CustomResourceDefinition serves nothing but the status counts here; others are checked whole.
+/// Whether a CustomResourceDefinition serves a group's resources: nothing but their status counts here; others are
+/// checked whole.
 fn is_custom(group: &str) -> bool {
     group.contains('.') && !group.ends_with(".k8s.io")
 }

@@ -20,7 +20,7 @@ pub const MAX_TAG: usize = 1024;
 /// Bytes of an answer beside its body, its tag and its names.
 const OVERHEAD: usize = 256;
 
-/// What an answer is about.
+/// Parent and hook that an answer is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AnswerKey {
     group: Arc<str>,
@@ -32,7 +32,7 @@ pub struct AnswerKey {
 /// An answer and the tag that it came with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptAnswer {
-    /// As it came.
+    /// The tag as it came.
     pub tag: Box<[u8]>,
     pub body: Box<[u8]>,
 }
@@ -74,7 +74,7 @@ impl AnswerKey {
 #[derive(Debug)]
 pub struct AnswerCache {
     entries: BTreeMap<AnswerKey, Entry>,
-    /// By the number that each got when it was kept.
+    /// Keys by the number that each got when it was kept.
     by_age: BTreeMap<u64, AnswerKey>,
     next: u64,
     bytes: usize,
@@ -84,7 +84,7 @@ pub struct AnswerCache {
 
 #[derive(Debug)]
 struct Entry {
-    /// Of the parent: another one with its name is another parent.
+    /// The parent's uid: another parent with its name is another one.
     uid: Uid,
     answer: Arc<KeptAnswer>,
     age: u64,

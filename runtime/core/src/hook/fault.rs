@@ -43,7 +43,8 @@ pub enum ResponseError {
 const MAX_START: usize = 80;
 
 impl ResponseError {
-    /// What begins as JSON does may hold a Secret: of that, the place of the fault has to do.
+    /// Error of an answer that is no JSON. An answer that begins as JSON does may hold a Secret: of that, the place of
+    /// the fault has to do.
     pub(super) fn json(error: serde_json::Error, answer: &[u8]) -> Self {
         let answer = answer.trim_ascii_start();
         let is_text = !answer.starts_with(b"{") && !answer.starts_with(b"[");
@@ -93,7 +94,7 @@ impl AnswerWarnings {
 /// Bytes of the message about ignored parts of an answer.
 const MAX_IGNORED_BYTES: usize = 1024;
 
-/// What an answer has without any effect, in one message; `None` where all of it counts.
+/// Message about the parts of an answer without any effect; `None` where all of it counts.
 pub fn ignored(hook: HookName, warnings: &[AnswerWarning]) -> Option<String> {
     let all: Vec<_> = warnings.iter().map(ToString::to_string).collect();
     let message = || {

@@ -20,7 +20,7 @@ const MAX_LED: usize = 5;
 /// Lines of one message.
 const MAX_MESSAGE_LINES: usize = 8;
 
-/// What an interpreter wrote last: the error with its place, and the lines above it that are set in, which led there.
+/// An interpreter's last words: the error with its place, and the lines above it that are set in, which led there.
 pub fn script_words(log: &str) -> String {
     let mut lines = log.lines().rev().filter(|line| !line.trim().is_empty());
     let error = lines.next().unwrap_or("it said nothing");
@@ -32,8 +32,8 @@ pub fn script_words(log: &str) -> String {
     shorten(&said.replace(char::is_control, " "), MAX_WORDS)
 }
 
-/// What the program says of its end, as the end of a message: a panic or an exception in the form of its language, else
-/// its last line.
+/// A program's last words, as the end of a message: a panic or an exception in the form of its language, else its last
+/// line.
 pub fn last_words(log: &str) -> String {
     let is_said = |line: &&str| !line.trim().is_empty() && !is_hint(line);
     let mut lines: Vec<_> = log.lines().rev().filter(is_said).take(MAX_SEARCHED).collect();

@@ -132,7 +132,7 @@ impl SizedRequest<'_> {
         out.into_bytes()
     }
 
-    /// The same, without putting together what is too large for a module.
+    /// The request as bytes, which are not put together where they are too many for a module.
     ///
     /// # Errors
     /// The request, without what stands between objects and their names, has more bytes than a module may get.

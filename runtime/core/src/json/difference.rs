@@ -24,7 +24,7 @@ pub struct Difference {
     pub change: Change,
 }
 
-/// What differs at a place.
+/// Kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     Value,
@@ -40,7 +40,7 @@ impl Difference {
         matches!(self.change, Change::Order | Change::ExtraItem)
     }
 
-    /// The same for the same two values at the same place.
+    /// Fingerprint of the difference: the same for the same two values at the same place.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut all = Fingerprinter::default();
         for text in [&self.path, &to_go_string(&self.wanted), &to_go_string(&self.found)] {

@@ -35,7 +35,7 @@ pub fn shown_body(body: &[u8]) -> String {
     }
 }
 
-/// What a write changes, as `path: found -> wanted`. `is_whole`: what `wanted` does not name goes.
+/// Changes that a write makes, as `path: found -> wanted`. `is_whole`: fields that `wanted` does not name go.
 pub fn shown_differences(wanted: &Value, found: &Value, is_whole: bool) -> String {
     let is_secret = [wanted, found].into_iter().filter_map(Value::as_object).any(is_secret);
     let mut all = differences(wanted, found, None);

@@ -19,7 +19,7 @@ pub(super) enum Identity<'a> {
     /// Kind, namespace and name, as the subjects of a `RoleBinding` have them. Without a kind, which the API server may add,
     /// there is no reference.
     Reference,
-    /// What is published.
+    /// The kind of the list that the API server publishes.
     Kind(&'a ListKind),
 }
 
@@ -108,7 +108,7 @@ impl<'a> Identity<'a> {
         all
     }
 
-    /// What an item is called in its list.
+    /// Name of an item in its list.
     fn name<'b>(&self, item: &'b Value) -> Option<Cow<'b, str>> {
         match self {
             Self::Field(field) => text(item.get(field)?),

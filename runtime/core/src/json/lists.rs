@@ -11,16 +11,17 @@ use crate::object::id::Gvk;
 /// One place of an object and what is below it. Knows nothing where nothing is published.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Lists {
-    /// What the list at this place is, where one is. Of an object: whether it is one value, which only server-side apply
-    /// takes it for.
+    /// Kind of the list at this place, where one is. For an object: whether it is one value, which only server-side
+    /// apply takes it for.
     pub kind: Option<ListKind>,
     pub members: BTreeMap<String, Arc<Lists>>,
     /// Every item of a list, every member of a map.
     pub each: Option<Arc<Lists>>,
     /// A null here is a value (`nullable`). The API server drops any other null of a custom resource.
     pub nullable: bool,
-    /// What is not published of the members and items is kept as it is, nulls too (`x-kubernetes-preserve-unknown-fields`).
-    /// Then all that is published is in `members` and `each`, also where nothing more is known about it.
+    /// Members and items that are not published are kept as they are, nulls too
+    /// (`x-kubernetes-preserve-unknown-fields`). Then all that is published is in `members` and `each`, also where
+    /// nothing more is known about it.
     pub open: bool,
 }
 
@@ -43,7 +44,7 @@ pub enum ListKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ListKey {
     pub field: String,
-    /// What an item that does not name the field has in it.
+    /// Value of the field in an item that does not name it.
     pub default: Option<Value>,
 }
 
@@ -126,7 +127,7 @@ impl Document {
         serde_json::from_str(text)
     }
 
-    /// What is published about the lists of a kind; `None` where the kind is not in the document.
+    /// Published schema of a kind's lists; `None` where the kind is not in the document.
     pub fn lists(&self, gvk: &Gvk) -> Option<Arc<Lists>> {
         let is_it =
             |kind: &Names| kind.group == *gvk.group && kind.version == *gvk.version && kind.kind == *gvk.kind;

@@ -129,7 +129,7 @@ impl ValueSize {
     }
 }
 
-/// With quotes and escapes.
+/// Bytes of a text with quotes and escapes.
 fn quoted(text: &str) -> usize {
     let escapes = text.bytes().map(|byte| match byte {
         b'"' | b'\\' => 1,
@@ -158,7 +158,7 @@ fn map_size(entries: usize) -> usize {
     size + allocation(INNER_NODE)
 }
 
-/// What an allocator takes for so many bytes: a word of its own, and steps of two.
+/// Bytes that an allocator takes for so many: a word of its own, and steps of two.
 fn allocation(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { (bytes + size_of::<usize>()).next_multiple_of(2 * size_of::<usize>()) }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
-/// What two ways of writing JSON differ in.
+/// Differences between two ways of writing JSON.
 pub(super) trait Spelling {
     fn write_number(out: &mut String, number: &Number);
 

@@ -140,7 +140,8 @@ mod tests {
         })
     }
 
-    /// What YAML 1.1 allows outside of escapes, less what it takes for a break of lines or for a byte order mark.
+    /// Whether YAML 1.1 allows a character outside of escapes, and takes it for no break of lines and no byte order
+    /// mark.
     fn is_read_as_it_is(c: char) -> bool {
         matches!(c, ' '..='~' | '\u{a0}'..='\u{2027}' | '\u{202a}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}' | '\u{10000}'..)
     }

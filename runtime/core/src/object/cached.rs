@@ -23,7 +23,7 @@ pub enum CachedObject {
     Cut(Arc<CutObject>),
 }
 
-/// What is left of a large object that no controller can see.
+/// A large object that no controller can see, cut to its metadata.
 #[derive(Debug, Clone)]
 pub struct CutObject {
     meta: ObjectMeta,
@@ -31,7 +31,7 @@ pub struct CutObject {
     tree: usize,
     /// Hash of the whole JSON.
     print: u64,
-    /// Of a Secret.
+    /// Type of a Secret.
     of_type: Option<Value>,
 }
 
@@ -44,7 +44,7 @@ impl CachedObject {
         }
     }
 
-    /// Its metadata alone. `tree`: bytes of the whole object as a tree.
+    /// The object cut to its metadata. `tree`: bytes of the whole object as a tree.
     pub(crate) fn cut(object: &Object, tree: usize) -> Self {
         let json = object.json();
         let bytes = json.len();
@@ -97,7 +97,7 @@ impl CachedObject {
         }
     }
 
-    /// The same object, being deleted.
+    /// The object as it is once it is being deleted.
     pub(crate) fn deleting(&self) -> Self {
         match self {
             Self::Whole(object) => {

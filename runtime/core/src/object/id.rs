@@ -95,7 +95,7 @@ impl Gvr {
         Self { group: group.into(), version: version.into(), resource: resource.into() }
     }
 
-    /// The same kind of objects, in whichever version.
+    /// Whether both are the same kind of objects, in any version.
     pub fn is_kin(&self, other: &Self) -> bool {
         self.group == other.group && self.resource == other.resource
     }

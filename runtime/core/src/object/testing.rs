@@ -75,7 +75,7 @@ impl Build {
         self.with("metadata.deletionTimestamp", json!("2026-01-01T00:00:00Z"))
     }
 
-    /// As a cache holds it whole.
+    /// The object as a cache holds it whole.
     pub(crate) fn cached(self) -> CachedObject {
         self.object().into()
     }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::Rate;
 use crate::hash::{Fingerprint, Fingerprinter};
 
-/// So many objects and reasons are remembered.
+/// Most objects and reasons that are remembered.
 const MAX_BUDGETS: usize = 10_000;
-/// What has not been repeated for this long is written anew.
+/// A message that has not been repeated for this long is written anew.
 const REPEAT_TIMEOUT: Duration = Duration::from_mins(10);
-/// So many Events are remembered, to count them when they repeat.
+/// Most Events that are remembered, to count them when they repeat.
 const MAX_WRITTEN: usize = 10_000;
 /// Events about one object with one reason that differ in their message: the others become one, as client-go does it.
 const MAX_SIMILAR: usize = 10;

@@ -63,10 +63,10 @@ pub struct Lanes<K> {
 struct LaneQueue<K> {
     lane: Lane,
     weight: u32,
-    /// What is left of its weight until all lanes get theirs again.
+    /// Rest of its weight, until all lanes get theirs again.
     credit: u32,
     keys: BTreeMap<Turn, K>,
-    /// Those with a key that waits.
+    /// Namespaces with a key that waits.
     namespaces: FastMap<Arc<str>, Namespace>,
     /// The turn of the last key that was popped.
     now: u64,

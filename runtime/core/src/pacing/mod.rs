@@ -18,7 +18,7 @@ pub struct Rate {
     pub burst: u32,
 }
 
-/// What is left of a rate. Times are those since the limiter was made.
+/// Token bucket that limits requests to a rate. Times are those since the limiter was made.
 #[derive(Debug)]
 pub struct RateLimiter {
     rate: Rate,
@@ -36,13 +36,13 @@ pub enum RateError {
 }
 
 impl Rate {
-    /// What client-go assumes where one of the two is left out.
+    /// The rate that client-go assumes where one of the two is left out.
     const USUAL: Self = Self { per_second: 5.0, burst: 10 };
 
-    /// What client-go assumes for Events about one object: 25 at once, then one in 5 minutes.
+    /// The rate that client-go assumes for Events about one object: 25 at once, then one in 5 minutes.
     pub const OF_EVENTS: Self = Self { per_second: 1.0 / 300.0, burst: 25 };
 
-    /// As client-go reads its settings: 0 is the usual.
+    /// The rate of Events as client-go reads its settings: 0 is the usual.
     pub fn of_events(per_second: Option<f64>, burst: Option<u32>) -> Self {
         Self {
             per_second: per_second.filter(|rate| *rate > 0.0).unwrap_or(Self::OF_EVENTS.per_second),
@@ -50,7 +50,8 @@ impl Rate {
         }
     }
 
-    /// As client-go reads its settings: without both there is no limit here, below 0 there is none, and 0 is the usual.
+    /// The rate as client-go reads its settings: without both there is no limit here, below 0 there is none, and 0 is
+    /// the usual.
     pub fn of(per_second: Option<f64>, burst: Option<u32>) -> Result<Option<Self>, RateError> {
         if per_second.is_none() && burst.is_none() {
             return Ok(None);

@@ -9,7 +9,7 @@ const USUAL_BYTES: u64 = MAX_PAGE_BYTES / 2;
 /// Objects in a page of a kind that was not listed yet: together they are small, whatever they are.
 const FIRST: u32 = 16;
 
-/// What clients of Kubernetes ask for.
+/// Objects in a page that clients of Kubernetes ask for.
 const MAX_LIMIT: u32 = 500;
 
 /// A limit grows by this factor at most, and shrinks by it after a page that was too large.
@@ -56,7 +56,7 @@ impl PageSize {
         Self { limit, object_bytes }
     }
 
-    /// The same page with fewer objects, after one that was too large; `None`: it had one object, or the API server follows no
+    /// A page with fewer objects, after one that was too large; `None`: it had one object, or the API server follows no
     /// limit.
     pub fn smaller(self) -> Option<Self> {
         let object_bytes = self.object_bytes.max(MAX_PAGE_BYTES / u64::from(self.limit));

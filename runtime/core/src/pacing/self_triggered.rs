@@ -34,7 +34,7 @@ impl Default for SelfTriggerLimits {
 }
 
 impl SelfTriggerLimits {
-    /// For the throttled parents of one controller.
+    /// Rate limiter of the throttled parents of one controller.
     pub fn limiter(self) -> RateLimiter {
         RateLimiter::new(Rate { per_second: f64::from(self.rate), burst: SELF_TRIGGER_BURST })
     }
@@ -45,9 +45,9 @@ impl SelfTriggerLimits {
 pub enum Pace {
     #[default]
     AtOnce,
-    /// At the rate that the controller's throttled parents share.
+    /// The reconcile follows at the rate that the controller's throttled parents share.
     Throttled,
-    /// Its budget is used up until then.
+    /// The parent's budget is used up until then.
     At(Duration),
 }
 
@@ -56,9 +56,10 @@ pub enum Pace {
 /// # Guarantees
 /// In any time `t` a parent whose reconciles are charged and paced has at most `max + 1` of them for each
 /// [`SELF_TRIGGER_REFILL`] that began in `t`, and without changes by other clients `max + 1`, and one more for each.
-/// Of those in a row, without being settled or changed by another client, all but [`UNTHROTTLED`] are throttled, however slow
-/// they are: else time would let ten thousand parents that never settle have a thousand in a second. Where the hook read the
-/// clock, those have the pace of a budget that is used up: one for each [`SELF_TRIGGER_REFILL`].
+/// Reconciles in a row, without the parent being settled or changed by another client, are throttled but for
+/// [`UNTHROTTLED`], however slow they are: else time would let ten thousand parents that never settle have a thousand
+/// in a second. Where the hook read the clock, those have the pace of a budget that is used up: one for each
+/// [`SELF_TRIGGER_REFILL`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SelfTriggerBudget {
     /// Nothing of the budget is used from then on.
@@ -122,7 +123,7 @@ impl SelfTriggerBudget {
         }
     }
 
-    /// Whether it is as good as a new one.
+    /// Whether the budget is as good as a new one.
     pub fn is_full(&self, now: Duration) -> bool {
         self.full_at <= now && self.refill_at <= now
     }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// # Guarantees
-/// What is pushed is popped or removed once. A controller that waits is passed by at most one of each other controller for
-/// each of its own before it.
+/// An item that is pushed is popped or removed once. A controller that waits is passed by at most one of each other
+/// controller for each of its own before it.
 #[derive(Debug)]
 pub struct TurnLine<T> {
-    /// By turn, then by arrival.
+    /// Items that wait, by turn, then by arrival.
     waiting: BTreeMap<TurnPosition, (Arc<str>, T)>,
     /// The last turn of each controller with something that waits, and how many of it wait.
     controllers: BTreeMap<Arc<str>, (u64, usize)>,

@@ -72,7 +72,7 @@ impl ControllerConfig {
         self.hooks.get(name).unwrap_or(&self.hooks.sync)
     }
 
-    /// What a request of a hook may show.
+    /// Bounds of the objects that a hook's request may show.
     pub fn shown_bounds(&self, hook: HookName) -> ShownBounds {
         let request = match self.hook(hook).via {
             HookTransport::Wasm => MAX_REQUEST,

@@ -100,7 +100,7 @@ impl ReconcileInput {
         self.claims.iter().filter(|one| one.claim.is_kept() && one.object.whole().is_none())
     }
 
-    /// The same where all children follow the latest state of the parent at once.
+    /// The input where all children follow the latest state of the parent at once.
     #[must_use]
     pub fn without_rollout(self) -> Self {
         Self { rollout: None, ..self }

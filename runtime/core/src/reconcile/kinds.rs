@@ -23,7 +23,7 @@ pub struct Kinds {
     pub revisions: Option<Arc<Resource>>,
 }
 
-/// What discovery says about a kind of parents, with an error where the kind is not served now.
+/// Result of discovery for a kind of parents, with an error where the kind is not served now.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Discovered<E> {
     Served(Arc<Resource>),

@@ -9,6 +9,7 @@ pub mod kinds;
 pub mod memory;
 pub mod outcome;
 pub mod plan;
+mod port_error;
 pub mod ports;
 pub mod rollout;
 pub mod sequence;

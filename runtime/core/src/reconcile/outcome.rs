@@ -13,7 +13,7 @@ use crate::shorten_middle;
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(5);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(1000);
 
-/// What the message of an Event begins with.
+/// Beginning of an Event's message.
 const SYNC_ERROR: &str = "Sync error: ";
 
 /// The length of a failure's message that its Event shows whole: the API server takes 1,024 bytes.
@@ -44,22 +44,23 @@ pub enum Retry {
 pub enum Outcome {
     /// Nothing was written: the next reconcile waits for a change, or for this delay.
     Settled(Option<Duration>),
-    /// The same after writes without effect: the API server ignored them.
+    /// Writes had no effect, as the API server ignored them: the next reconcile waits for a change, or for this delay.
     NoEffect(Option<Duration>),
     /// Something was written: another reconcile follows, as soon as the parent's budget lets it.
     FollowUp,
-    /// The same, after a call in which the hook read the clock.
+    /// Something was written after a call in which the hook read the clock: another reconcile follows, as soon as the
+    /// budget lets it.
     FollowUpByClock,
     /// Something was written, as one of a finite number of steps: another reconcile follows at once, and is never throttled.
     NextStep,
     Failed(Duration),
     /// Neither a success nor a failure: another reconcile follows after this delay.
     Postponed(Duration),
-    /// The same after something was written.
+    /// Something was written before the reconcile was put off: another one follows after this delay.
     PostponedAfterWrite(Duration),
 }
 
-/// What went before a reconcile of a parent.
+/// History of a parent's reconciles, as far as the outcome of the next one depends on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetryState {
     /// Reconciles that failed, in a row.
@@ -70,7 +71,7 @@ pub struct RetryState {
     pub next: Pace,
 }
 
-/// What a reconcile changed in the cluster.
+/// Effect of a reconcile on the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changed {
     Nothing,

@@ -3,8 +3,6 @@
 //! The server answers them from its caches, its hooks and the API server; the commands of authors and the laws of this crate
 //! answer them from memory. A port that waits gives a future; all others answer at once.
 
-use std::error::Error;
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +25,8 @@ use crate::object::selector::Selector;
 use crate::object::{ChildMap, Object};
 use crate::reconcile::config::ControllerConfig;
 use crate::reconcile::input::ReconcileInput;
-use crate::reconcile::outcome::Retry;
 use crate::reconcile::plan::ReconcilePlan;
+pub use crate::reconcile::port_error::{PortError, WriteError, WriteErrorCause};
 use crate::related::{Answer, Related};
 use crate::settled::{CacheRevision, SettledParents};
 
@@ -130,7 +128,7 @@ pub trait CarryOut: Sync {
     /// The operation was not carried out.
     fn write(&self, op: &Op) -> impl Future<Output = Result<WriteAnswer, WriteError>> + Send;
 
-    /// What the API server would make of a write.
+    /// Result of a write that the API server only tries.
     ///
     /// # Errors
     /// Nothing is known of it yet.
@@ -201,7 +199,7 @@ pub trait CarryOut: Sync {
     }
 }
 
-/// What is remembered from reconcile to reconcile.
+/// Memory that lasts from reconcile to reconcile.
 pub trait Remember: Sync {
     fn settled<T>(&self, act: impl FnOnce(&mut SettledParents) -> T) -> T;
 
@@ -229,7 +227,7 @@ pub trait Remember: Sync {
     }
 }
 
-/// What a reconcile has to say.
+/// Records the facts of reconciles.
 pub trait Record: Sync {
     fn record(&self, parent: &Object, fact: Fact<'_>);
 }
@@ -278,7 +276,7 @@ pub enum Fact<'a> {
     TwoAnswers(HookName),
 }
 
-/// What a hook is asked about.
+/// State of a parent that a hook is asked about.
 #[derive(Debug, Clone, Copy)]
 pub enum ParentView<'a> {
     /// A parent as it is.
@@ -327,40 +325,6 @@ pub struct WriteAnswer {
     pub object: Option<Arc<Object>>,
 }
 
-/// The failure of a port: what the sequence decides by, and the world's own error behind it.
-#[derive(Debug)]
-pub struct PortError {
-    /// One word, for metrics and for the controller's status.
-    pub category: &'static str,
-    pub retry: Retry,
-    /// A right is missing.
-    pub is_ungranted: bool,
-    /// The server stops, and no longer waits for a hook.
-    pub is_stopping: bool,
-    pub source: Box<dyn Error + Send + Sync>,
-}
-
-/// An operation that was not carried out.
-#[derive(Debug)]
-pub struct WriteError {
-    pub id: ObjectId,
-    pub cause: WriteErrorCause,
-    pub retry: Retry,
-    pub source: Box<dyn Error + Send + Sync>,
-}
-
-/// Why an operation was not carried out, as far as that makes a difference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WriteErrorCause {
-    /// An object of that name exists already, and another owner has it.
-    Taken,
-    /// An object of that name exists already: the parent's own, which has not been observed yet.
-    Unobserved,
-    /// A right is missing.
-    Ungranted,
-    Other,
-}
-
 impl<'a> ParentView<'a> {
     /// `present`: the parent as it is, which may be the state itself.
     pub fn of(state: &'a Object, present: &Object) -> Self {
@@ -371,49 +335,5 @@ impl<'a> ParentView<'a> {
         match self {
             Self::Present(parent) | Self::Older(parent) => parent,
         }
-    }
-}
-
-impl PortError {
-    pub fn new(category: &'static str, retry: Retry, source: impl Error + Send + Sync + 'static) -> Self {
-        Self { category, retry, is_ungranted: false, is_stopping: false, source: Box::new(source) }
-    }
-}
-
-impl WriteError {
-    /// Another client was faster, or the object is not observed yet: the next reconcile knows more.
-    pub fn is_conflict(&self) -> bool {
-        self.retry == Retry::Silent
-    }
-
-    /// An object of that name exists already, the parent's own or another owner's.
-    pub fn is_there_already(&self) -> bool {
-        matches!(self.cause, WriteErrorCause::Taken | WriteErrorCause::Unobserved)
-    }
-}
-
-// Both stand for the error behind them: they say what it says.
-
-impl fmt::Display for PortError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.source.fmt(f)
-    }
-}
-
-impl Error for PortError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.source()
-    }
-}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.source.fmt(f)
-    }
-}
-
-impl Error for WriteError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.source()
     }
 }

@@ -8,7 +8,7 @@ use crate::object::Version;
 use crate::object::id::Uid;
 use crate::reconcile::outcome::RetryState;
 
-/// What a reconcile began with.
+/// State of a parent and its hooks when a reconcile began.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beginning {
     pub uid: Uid,
@@ -28,7 +28,7 @@ pub enum Trigger {
     Retry(u32),
     OwnWrites,
     Object,
-    /// What the parent itself does not show.
+    /// A cause that the parent itself does not show.
     Other,
 }
 

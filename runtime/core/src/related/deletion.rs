@@ -29,7 +29,7 @@ impl fmt::Display for Deletion {
     }
 }
 
-/// What a hook was asked.
+/// Objects that a request shows a hook.
 #[derive(Debug, Clone, Copy)]
 pub struct ShownObjects<'a> {
     pub parent: &'a Object,
@@ -157,7 +157,7 @@ mod tests {
     use crate::object::id::{Gvk, Gvr, Key};
     use crate::object::testing::{Build, a, cluster_resource, resource};
 
-    /// What a hook is asked, in a test: a parent with one child, and related objects.
+    /// Objects of a hook's request in a test: a parent with one child, and related objects.
     struct World {
         parent: Arc<Object>,
         children: ChildMap,

@@ -119,12 +119,12 @@ pub struct CustomizeCache {
 /// Bytes of an answer without rules.
 const KEPT: usize = 128;
 
-/// What a hook asked for, and its answer as it came.
+/// Rules of a hook's answer, and the print of the answer as it came.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// Each with its place in the answer.
     pub rules: Arc<[(usize, RequestedRule)]>,
-    /// Of a module: what else it has, without any effect.
+    /// Message about the parts of a module's answer that have no effect.
     pub ignored: Option<Arc<str>>,
     pub print: Fingerprint,
 }
@@ -187,7 +187,7 @@ impl CustomizeCache {
     }
 }
 
-/// What a module is asked: its answer follows from all of the parent, and from the module.
+/// Fingerprint of a question to a module: its answer follows from all of the parent, and from the module.
 pub fn question_to_module(module: Fingerprint, parent: &Object) -> Fingerprint {
     let mut all = Fingerprinter::default();
     all.add(module.as_bytes());
@@ -195,8 +195,8 @@ pub fn question_to_module(module: Fingerprint, parent: &Object) -> Fingerprint {
     all.finish()
 }
 
-/// What a webhook is asked. A call is dear, so what changes all the time is left out, the status: rules are not to
-/// depend on it.
+/// Fingerprint of a question to a webhook. A call is dear, so what changes all the time is left out, the status: rules
+/// are not to depend on it.
 pub fn question_to_webhook(parent: &Object) -> Fingerprint {
     match parent.content() {
         Some(content) => Fingerprint::of(content.to_string().as_bytes()),

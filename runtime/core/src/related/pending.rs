@@ -37,8 +37,8 @@ pub enum NextChange<W> {
 }
 
 /// # Guarantees
-/// What is remembered takes at most the bytes of the bound and one change. No label set between a `push` and the `pop` that
-/// follows is lost, but for [`NextChange::OfAnything`].
+/// Remembered changes take at most the bytes of the bound and one change. No label set between a `push` and the `pop`
+/// that follows is lost, but for [`NextChange::OfAnything`].
 #[derive(Debug)]
 pub struct PendingChanges<W> {
     order: VecDeque<Key>,

@@ -48,7 +48,7 @@ impl Deref for Names {
 /// Who asks.
 #[derive(Debug, Clone, Copy)]
 pub struct Asker<'a> {
-    /// Of the customize hook.
+    /// Version of the customize hook.
     pub version: HookVersion,
     /// Empty: the parent has none.
     pub parent_namespace: &'a str,
@@ -80,7 +80,7 @@ pub enum Finds {
 pub enum RuleScope {
     Anywhere,
     Namespace(Arc<str>),
-    /// Those whose labels match.
+    /// Namespaces whose labels match.
     Namespaces(Selector),
 }
 
@@ -114,7 +114,7 @@ impl RequestedRule {
         RULE + self.names.memory() + selectors.map(Selector::memory).sum::<usize>()
     }
 
-    /// What the rule means for a kind, which is known to be this rule's; `at` is the rule's place in the answer.
+    /// The rule for a kind, which is known to be this rule's; `at` is the rule's place in the answer.
     pub fn rule(
         &self,
         at: usize,
@@ -267,7 +267,7 @@ mod tests {
         asked[0].1.rule(0, &resource, Asker { version, parent_namespace }).map_err(|error| error.to_string())
     }
 
-    /// What a rule finds among the same objects.
+    /// Keys of the objects that a rule finds in the same small cluster.
     fn found(fields: &[&str], version: HookVersion, parent_namespace: &str, namespaced: bool) -> String {
         let rule = match rule(fields, version, parent_namespace, namespaced) {
             Ok(rule) => rule,

@@ -28,7 +28,7 @@ use revisions::FieldPath;
 /// Rolling updates of a controller, as its spec declares them.
 #[derive(Debug, Clone)]
 pub struct RollingConfig {
-    /// What a revision keeps of a parent.
+    /// Fields of a parent that a revision keeps.
     pub paths: Vec<FieldPath>,
     pub kinds: Vec<RollingKind>,
     pub parents: Arc<Resource>,
@@ -42,7 +42,7 @@ pub struct RollingConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RollingKind {
     pub resource: Arc<Resource>,
-    /// Its children are updated; otherwise they are made anew.
+    /// The kind's children are updated; otherwise they are made anew.
     pub in_place: bool,
     pub checks: Vec<ConditionCheck>,
 }
@@ -53,7 +53,7 @@ impl RollingConfig {
     }
 }
 
-/// What a child is called by its parent in `home` (empty: cluster-scoped): without the namespace that they share.
+/// Name of a child for its parent in `home` (empty: cluster-scoped): without the namespace that they share.
 fn name_in(home: &str, key: &Key) -> String {
     if *key.namespace == *home { key.name.to_string() } else { key.to_string() }
 }
@@ -66,8 +66,8 @@ fn child_name(home: &str, id: &ObjectId) -> String {
 /// The children that are at one revision.
 pub type Claims = BTreeSet<ObjectId>;
 
-/// What a ControllerRevision of a parent in `home` (empty: cluster-scoped) claims. A name may stand with its namespace or,
-/// where that is the parent's, without. Kinds that are no longer rolled out are left out.
+/// Children that a ControllerRevision of a parent in `home` (empty: cluster-scoped) claims. A name may stand with its
+/// namespace or, where that is the parent's, without. Kinds that are no longer rolled out are left out.
 pub fn read_claims(home: &str, kinds: &[RollingKind], stored: &[RevisionChildren]) -> Claims {
     let mut claims = Claims::new();
     for group in stored {
@@ -86,7 +86,7 @@ pub fn read_claims(home: &str, kinds: &[RollingKind], stored: &[RevisionChildren
     claims
 }
 
-/// As a ControllerRevision stores it: by kind, names in order, without the namespace where it is the parent's.
+/// Claims as a ControllerRevision stores them: by kind, names in order, without the namespace where it is the parent's.
 pub fn write_claims(home: &str, claims: &Claims) -> Vec<RevisionChildren> {
     let mut groups: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for id in claims {
@@ -103,7 +103,7 @@ pub fn write_claims(home: &str, claims: &Claims) -> Vec<RevisionChildren> {
         .collect()
 }
 
-/// What a rolling update waits for, of one child.
+/// Reason why a rolling update waits for a child.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
     #[error("it is not there")]
@@ -120,7 +120,7 @@ pub enum NotReady {
     Condition { kind: String, field: &'static str, found: String, expected: String },
 }
 
-/// What a claimed child waits for; nothing where it is in order.
+/// Checks that a claimed child is in order; the error is the reason to wait for it.
 ///
 /// `up_to_date`: applying what the latest revision wants would change nothing.
 pub fn check_readiness(

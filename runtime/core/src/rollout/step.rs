@@ -18,7 +18,7 @@ pub struct RevisionChildren<'a> {
     pub desired: &'a Desired,
 }
 
-/// What a step is decided from.
+/// Input from which a step is decided.
 pub struct StepInput<'a> {
     pub rolling: &'a RollingConfig,
     pub observed: &'a ChildMap,
@@ -32,10 +32,10 @@ pub struct StepInput<'a> {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// What each revision claims now: the latest first, then as they were given.
+    /// Children that each revision claims now: the latest first, then as they were given.
     pub claims: Vec<Claims>,
     pub progress: Progress,
-    /// What is wanted of each child, at the revision it is at.
+    /// Desired children, each at the revision that it is at.
     pub desired: Desired,
     /// Children that the revision they are at does not want any longer: they stay as they are until it is their turn.
     pub held: Claims,

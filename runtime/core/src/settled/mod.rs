@@ -29,7 +29,7 @@ pub struct SettledParents {
     status_due: BTreeSet<Key>,
     /// Statuses that the API server accepted and dropped, and until when they are not written again.
     no_op_writes: BTreeMap<Key, (Fingerprint, Duration)>,
-    /// What is known of the hook that was called last.
+    /// The hook that was called last, and its purity.
     hook: Option<(Fingerprint, Purity)>,
     /// Settled parents whose next reconcile calls the hook all the same.
     checks: BTreeSet<Key>,
@@ -212,7 +212,7 @@ impl SettledParents {
         self.status_due.contains(parent)
     }
 
-    /// The parents whose next reconcile does.
+    /// Parents whose next reconcile writes the status that the last one left to it.
     pub fn statuses_due(&self) -> impl Iterator<Item = &Key> {
         self.status_due.iter()
     }

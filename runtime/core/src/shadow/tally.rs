@@ -42,7 +42,7 @@ struct DifferenceCount {
 }
 
 impl ShadowTally {
-    /// Of a shadow that cannot be asked.
+    /// Tally of a shadow that cannot be asked.
     pub fn refused(why: &str) -> Self {
         Self { refused: Some(shorten(why, MAX_FAILURE)), ..Self::default() }
     }
@@ -78,7 +78,7 @@ impl ShadowTally {
         self.dropped += 1;
     }
 
-    /// By result, as metrics count them.
+    /// Answers by result, as metrics count them.
     pub fn results(&self) -> [(&'static str, u64); 4] {
         [
             ("equal", self.equal),

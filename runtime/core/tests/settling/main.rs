@@ -63,8 +63,8 @@ proptest! {
         prop_assert!(with.calls <= without.calls);
     }
 
-    /// What is held by its metadata alone is read before it counts. A read may be ahead of the watch, so that the watch delivers
-    /// its events before each pass.
+    /// An object that is held by its metadata alone is read before it counts. A read may be ahead of the watch, so that
+    /// the watch delivers its events before each pass.
     #[test]
     fn reconciles_over_a_cut_cache_do_what_those_over_a_whole_one_do(deeds in deeds(), method in methods()) {
         let before = |deed: &Deed| matches!(deed, Deed::Pass(_)).then_some(Deed::Deliver { of: Told::Children, events: u8::MAX });

@@ -16,7 +16,7 @@ pub(crate) struct Conflict;
 #[derive(Default)]
 pub(crate) struct Model {
     pub(crate) objects: BTreeMap<(Arc<str>, Key), Value>,
-    /// What each resource's watch has still to tell.
+    /// Events that each resource's watch has still to deliver.
     told: BTreeMap<Arc<str>, VecDeque<CacheEvent>>,
     versions: u64,
     uids: u64,
@@ -42,7 +42,7 @@ impl Model {
         those.map(|(_, value)| object(value)).collect()
     }
 
-    /// What a user changes, whatever the version: `None` where there is no such object.
+    /// Edits an object as a user does, whatever its version: `None` where there is no such object.
     pub(crate) fn edit(&mut self, id: &ObjectId, edit: impl FnOnce(&mut Value)) -> Option<()> {
         let mut value = self.objects.get(&place(id))?.clone();
         edit(&mut value);

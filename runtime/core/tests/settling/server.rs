@@ -34,7 +34,7 @@ use serde_json::{Value, json};
 use crate::model::{Conflict, Model, resource};
 use crate::world::{ModelWorld, at_once};
 
-/// What happens in the cluster or in the server.
+/// Event in the cluster or in the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Deed {
     /// A parent comes, or wants so many children.
@@ -71,7 +71,7 @@ pub(crate) enum Deed {
         parent: u8,
         child: u8,
     },
-    /// What hooks are shown besides their children: for one parent, or gone.
+    /// A setting, which hooks are shown besides their children, changes: for one parent, or gone.
     Setting {
         setting: u8,
         parent: Option<u8>,
@@ -113,7 +113,7 @@ pub(crate) struct Server {
     pub(crate) cluster: Model,
     pub(crate) settled: SettledParents,
     pub(crate) calls: u64,
-    /// What the hook's random numbers are made of.
+    /// Seed of the hook's random numbers.
     pub(crate) seed: u8,
     pub(crate) saving: Saving,
     pub(crate) config: ControllerConfig,
@@ -131,7 +131,7 @@ pub(crate) struct Server {
     pub(crate) revisions: Cache,
     pub(crate) interests: RelatedIndex,
     queue: BTreeSet<Key>,
-    /// Those of the last reconcile.
+    /// Steps of the last reconcile.
     pub(crate) steps: Vec<Step>,
     pub(crate) module: u8,
     pub(crate) write_histories: BTreeMap<Key, Arc<WriteHistory>>,
@@ -205,7 +205,7 @@ impl Server {
         }
     }
 
-    /// The same server, which holds children that it did not write by their metadata alone.
+    /// The server, with children that it did not write held by their metadata alone.
     pub(crate) fn cutting(self) -> Self {
         Self { children: Cache::cutting(0), cuts: true, ..self }
     }
@@ -321,7 +321,7 @@ impl Server {
         }
     }
 
-    /// What a customize hook would ask for: settings by label, and one by a name that follows from the spec.
+    /// Rules that a customize hook would ask for: settings by label, and one by a name that follows from the spec.
     pub(crate) fn asks_for(&self, parent: &Object) -> Vec<related::rule::RelatedRule> {
         let name = format!("s{}", parent.value().unwrap()["spec"]["children"]);
         let of = |finds| related::rule::RelatedRule { resource: Arc::clone(&self.setting_kind), finds };

@@ -105,9 +105,3 @@ fn terminated(text: &[u8]) -> Vec<u8> {
 fn size(length: usize) -> qjs::size_t {
     qjs::size_t::try_from(length).unwrap_or(qjs::size_t::MAX)
 }
-
-/// Where the engine begins: the program that snapshots the runner calls it, and keeps what it leaves in memory.
-#[unsafe(export_name = "wizer-initialize")]
-pub extern "C" fn initialize() {
-    crate::engine::start();
-}

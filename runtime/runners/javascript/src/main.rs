@@ -40,3 +40,10 @@ fn run() -> Result<(), String> {
         .and_then(|()| stdout.flush())
         .map_err(|error| format!("cannot write the answer: {error}"))
 }
+
+/// Starts the engine for the program that snapshots the runner: it calls this, and keeps what it leaves in memory.
+#[expect(unsafe_code, reason = "an export has a name of its own")]
+#[unsafe(export_name = "wizer-initialize")]
+pub extern "C" fn initialize() {
+    engine::start();
+}

@@ -53,9 +53,9 @@ pub(crate) enum ReferenceState {
     NotYet,
     Missing,
     There(Arc<Object>),
-    /// It has never been seen, for this reason.
+    /// The object has never been seen, for this reason.
     Unreadable(Arc<str>),
-    /// It was seen, and the account that reads it no longer may.
+    /// The object was seen, and the account that reads it no longer may.
     TakenAway(Arc<str>),
 }
 
@@ -286,7 +286,7 @@ impl std::fmt::Display for ReferenceKind {
     }
 }
 
-/// As messages name it: `ConfigMap hello/hook`.
+/// The object as messages name it: `ConfigMap hello/hook`.
 impl std::fmt::Display for Reference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}/{}", self.kind, self.namespace, self.name)

@@ -69,7 +69,8 @@ impl Reconciler {
         parent: &Key,
         result: &Result<Changed, Failure>,
         retry_state: RetryState,
-        (reads_clock, changing): (bool, Option<String>),
+        reads_clock: bool,
+        changing: Option<String>,
     ) -> Option<String> {
         let places = &self.parents.changing;
         if *result != Ok(Changed::Something) || !is_held_back(retry_state) {
@@ -125,7 +126,7 @@ mod tests {
 
     fn warning(reconciler: &Reconciler, next: Pace, result: Changed, place: &str) -> Option<String> {
         let changing = (!place.is_empty()).then(|| place.to_owned());
-        reconciler.held_back(&Key::new("n", "p"), &Ok(result), paced(next), (false, changing))
+        reconciler.held_back(&Key::new("n", "p"), &Ok(result), paced(next), false, changing)
     }
 
     #[tokio::test]

@@ -75,7 +75,7 @@ impl Parents {
         trigger::on_parent(change, &self.data.config.selection, &mut lock(&self.selected))
     }
 
-    /// The same where it is not known how the object changed; `now`: as it is.
+    /// Observes an object of the parents' kind that has changed in an unknown way; `now`: the object as it is.
     pub(crate) fn observe_forgotten(
         &self,
         key: &Key,
@@ -106,7 +106,7 @@ impl Parents {
         lock(&self.selected).keys().cloned().collect()
     }
 
-    /// At most so many parents after this one, in order.
+    /// Parents after `last`, in order, at most `max`.
     pub(crate) fn after(&self, last: Option<&Key>, max: usize) -> Vec<Arc<Object>> {
         self.data.parents.view(|parents| {
             if self.data.config.selection.is_everything() {

@@ -1,4 +1,4 @@
-//! What a reconcile records for people: Events about answers of hooks and about waits, and its line in the log.
+//! Records of a reconcile for people: Events about answers of hooks and about waits, and its line in the log.
 
 use std::sync::Arc;
 

@@ -206,7 +206,7 @@ async fn a_reference_to_another_version_of_the_parent_is_renewed() {
     assert_eq!(results, expected);
 }
 
-/// What applying a plan leads to, for each of the answers.
+/// Results of applying a plan, for each of the answers.
 async fn applied(kind: &KindConfig, plan: impl Fn() -> ReconcilePlan) -> Vec<String> {
     let mut results = Vec::new();
     for answer in ANSWERS {

@@ -1,8 +1,8 @@
 //! Changes of related objects, as parents for the queue.
 //!
-//! What the name or a label of an object leads to is found at once. All other rules, which may be hundreds of thousands, are matched
-//! in slices and in turns of their own, so that probes, reconciles and other controllers go on; so are the rules that select
-//! namespaces with a namespace whose labels change.
+//! Rules about the name or a label of an object are found at once. All other rules, which may be hundreds of thousands,
+//! are matched in slices and in turns of their own, so that probes, reconciles and other controllers go on; so are the
+//! rules that select namespaces with a namespace whose labels change.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -13,6 +13,7 @@ use metahook_core::pacing::lanes::Cause;
 use metahook_core::related::pending::{NextChange, PendingChange};
 use metahook_core::related::related_index::{Matching, NamespaceMatching};
 
+use crate::controller::ChangeOrigin;
 use crate::controller::heavy_work::Turn;
 use crate::controller::related::{RelatedObjects, State};
 use crate::store::Writer;
@@ -108,7 +109,8 @@ impl RelatedObjects {
     }
 
     fn add_concerned(&self, keys: BTreeSet<Key>, change: &PendingChange<Writer>) {
-        self.data.add_concerned(&self.queue, keys, (change.by.as_ref(), change.ended), Cause::Related);
+        let origin = ChangeOrigin { by: change.by.as_ref(), ended: change.ended };
+        self.data.add_concerned(&self.queue, keys, origin, Cause::Related);
     }
 
     /// Changes were too many to be remembered.

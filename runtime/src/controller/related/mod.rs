@@ -142,6 +142,21 @@ impl From<RelatedError> for PortError {
     }
 }
 
+/// A state of a parent that the customize hook is asked about.
+struct Question<'a> {
+    parent: &'a Object,
+    /// The parent as it is now.
+    present: &'a Object,
+    fingerprint: Fingerprint,
+}
+
+/// Means of a search for related objects: the call's place in its reconcile, steps and memory.
+struct Means<'a> {
+    asking: Asking,
+    work: &'a mut Work,
+    memory: &'a Reservation,
+}
+
 impl RelatedObjects {
     /// `restricted`: the controller reads with the rights of a ServiceAccount, which may end at a namespace. Its stores hold
     /// no more than its rules may find.
@@ -171,8 +186,8 @@ impl RelatedObjects {
         &self,
         hook: &HookConfig,
         hooks: &LoadedHooks,
-        (parent, present, fingerprint): (&Object, &Object, Fingerprint),
-        (asking, work, memory): (Asking, &mut Work, &Reservation),
+        Question { parent, present, fingerprint }: Question<'_>,
+        Means { asking, work, memory }: Means<'_>,
     ) -> Result<Customized, RelatedError> {
         let pure = match hook.via {
             HookTransport::Wasm => Some(true),
@@ -240,8 +255,9 @@ impl RelatedObjects {
         let mut customized = Vec::new();
         let mut rules = Vec::new();
         for (state, fingerprint) in questions {
-            let question = (state, &**parent, fingerprint);
-            let answer = self.customize(hook, hooks, question, (asking, &mut work, memory)).await?;
+            let question = Question { parent: state, present: parent, fingerprint };
+            let means = Means { asking, work: &mut work, memory };
+            let answer = self.customize(hook, hooks, question, means).await?;
             rules.push(self.rules(hook, state, &answer, &mut work).await?);
             customized.push(answer);
         }

@@ -25,11 +25,11 @@ pub(crate) struct MissingRights {
     api: ApiClient,
     account: Option<ServiceAccountRef>,
     needs: Vec<Writes>,
-    /// What it needs besides where the API server guards owner references.
+    /// Rights that it needs besides where the API server guards owner references.
     owns: Vec<Writes>,
-    /// Whether it does, asked once and only where one of these is missing.
+    /// Whether the API server guards owner references, asked once and only where one of these is missing.
     guards: OnceCell<bool>,
-    /// With the server's own rights.
+    /// Client with the server's own rights.
     server: ApiClient,
     object: Arc<Object>,
     recorder: Recorder,
@@ -128,7 +128,7 @@ impl MissingRights {
         }
     }
 
-    /// Of all controllers five ask in a second.
+    /// Pauses so long that, of all controllers, five ask in a second.
     async fn pause(&self) {
         let controllers = self.controllers.iter().map(|store| store.view(Cache::len)).sum();
         tokio::time::sleep(ungranted_delay(controllers)).await;

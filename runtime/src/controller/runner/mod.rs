@@ -45,12 +45,12 @@ use crate::controller::runner::waiting_parents::WaitingParents;
 use crate::queue::{Throttle, Workers};
 use crate::store::{Store, Stores};
 
-/// Whether a controller takes the place of one with another spec, or of itself with other kinds.
+/// Why a controller is started: for the first time, or in place of one with another spec or other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartReason {
     /// No reconcile has seen its parents yet: all are reconciled at once.
     First,
-    /// They are reconciled again, not all at once.
+    /// The controller's parents are reconciled again, not all at once.
     Anew,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct ControllerRunner {
     pub(crate) kind: ControllerKind,
     pub(crate) object: Arc<Object>,
     pub(crate) reason: StartReason,
-    /// It has not worked yet, and it was started when another server may have led.
+    /// The controller has not worked yet, and it was started when another server may have led.
     pub(crate) stands_by: AtomicBool,
     pub(crate) reporter: Reporter,
     pub(crate) stop: CancellationToken,
@@ -75,9 +75,9 @@ const FIGURES_INTERVAL: Duration = Duration::from_mins(5);
 /// Why a controller has come to an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StopReason {
-    /// It was stopped, or cannot run as it is written.
+    /// The controller was stopped, or cannot run as it is written.
     Stopped,
-    /// Its kinds or its hooks are no longer what they were.
+    /// The controller's kinds or its hooks are no longer what they were.
     Anew,
     /// A task beside its reconciles panicked.
     Broken,

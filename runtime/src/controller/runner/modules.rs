@@ -1,4 +1,4 @@
-//! What the hooks of a controller need before they can be called: modules with their mounts, certificates and credentials of
+//! Needs of a controller's hooks before they can be called: modules with their mounts, certificates and credentials of
 //! webhooks; waited for, followed, reported.
 
 use std::collections::BTreeMap;

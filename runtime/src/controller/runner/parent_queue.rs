@@ -21,13 +21,13 @@ use metahook_core::pacing::{ResyncRounds, resync_delay};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::controller::Context;
 use crate::controller::brake::Brake;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::HookCaller;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::related::RelatedObjects;
 use crate::controller::runner::{StartReason, StopReason};
+use crate::controller::{ChangeOrigin, Context};
 use crate::queue::{self, Queue, Throttle, Workers};
 use crate::store::listeners::ObjectChanges;
 use crate::store::{Change, Store};
@@ -209,7 +209,7 @@ fn spawn_triggers(part: &ParentQueue) {
 struct Trigger {
     reconciler: Arc<Reconciler>,
     queue: Arc<Queue<Key>>,
-    /// Only for parents with selectors of their own.
+    /// Adopters among the parents, where those have selectors of their own.
     adopters: Option<Arc<Mutex<OrphanAdopters>>>,
     store: Arc<Store>,
     child: bool,
@@ -243,7 +243,7 @@ impl Trigger {
             }
             self.reconciler.parents.observe_forgotten(key, gone, now.as_deref()).into_iter().collect()
         };
-        self.reconciler.data.add_concerned(&self.queue, keys, (None, false), Cause::Related);
+        self.reconciler.data.add_concerned(&self.queue, keys, ChangeOrigin::default(), Cause::Related);
     }
 
     fn parent(&self, change: &ObjectChange) -> BTreeSet<Key> {

@@ -39,7 +39,7 @@ impl ControllerRunner {
         }
     }
 
-    /// Those of each kind of parents that is served; none without an account.
+    /// Read rights of each kind of parents that is served; none without an account.
     fn read_rights(&self, account: Option<&ServiceAccountRef>, kinds: &Kinds) -> Vec<Readable> {
         let Some(account) = account else { return Vec::new() };
         let cluster = &self.context.cluster;

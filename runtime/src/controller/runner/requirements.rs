@@ -17,7 +17,7 @@ use metahook_core::reconcile::kinds::{DecoratedKinds, Discovered, Kinds, StatusE
 use crate::cluster::discovery::DiscoveryError;
 use crate::controller::runner::ControllerRunner;
 
-/// What resolving the kinds of a spec found.
+/// Result of resolving the kinds of a spec.
 struct Resolved {
     kinds: Kinds,
     /// Message about targets of a decorator that are missing.
@@ -55,7 +55,7 @@ impl KindError {
             if source.is_unreachable() || source.is_unavailable())
     }
 
-    /// Its Event: with Metacontroller's reason and words where Metacontroller has one.
+    /// Event about the missing requirement: with Metacontroller's reason and words where Metacontroller has one.
     fn event(&self, controller: &str) -> (EventReason, String) {
         match self {
             Self::Discovery(_) | Self::Deletion { .. } | Self::Status(StatusError::Never(_)) => {

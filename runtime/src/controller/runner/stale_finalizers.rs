@@ -32,7 +32,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 pub(crate) struct StaleFinalizers {
     pub(crate) context: Context,
     pub(crate) parents: Gvr,
-    /// By whose rights the finalizers were written; the server's own are tried besides.
+    /// The account by whose rights the finalizers were written; the server's own rights are tried besides.
     pub(crate) account: Option<ServiceAccountRef>,
 }
 

@@ -62,7 +62,7 @@ pub struct Webhook {
     meter: Arc<WebMeter>,
 }
 
-/// What is sent, again at each redirect.
+/// Message that is sent, again at each redirect.
 struct Message {
     body: Bytes,
     /// The answer that the webhook need not repeat.

@@ -63,7 +63,7 @@ impl Pools {
         Arc::new(Self { max_answer, redirects, resolver, proxies, system, in_use })
     }
 
-    /// These certificates in place of the system's.
+    /// Pools that trust these certificates in place of the system's.
     #[cfg(test)]
     pub(super) fn trusting(
         resolver: Resolver,

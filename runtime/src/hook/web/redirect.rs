@@ -78,7 +78,7 @@ fn host(uri: &Uri) -> String {
     uri.host().unwrap_or_default().to_ascii_lowercase()
 }
 
-/// The same host and port, or the same host over TLS from now on.
+/// Whether both are the same host and port, or the same host over TLS from now on.
 fn is_same_server(from: &Uri, to: &Uri) -> bool {
     let server = |uri: &Uri| {
         let is_tls = uri.scheme_str() == Some("https");

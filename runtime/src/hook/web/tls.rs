@@ -17,10 +17,10 @@ use tokio_rustls::rustls::{
 /// The protocols that are offered; the server chooses.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// What a webhook is trusted by, and what it trusts us by.
+/// Certificates that a webhook is trusted by, and the identity that it trusts us by.
 #[derive(Clone, Default)]
 pub(super) struct TlsSettings {
-    /// In place of the system's.
+    /// Certificates of authorities that are trusted in place of the system's.
     pub(super) authorities: Option<Vec<CertificateDer<'static>>>,
     pub(super) identity: Option<Arc<Identity>>,
 }
@@ -78,8 +78,8 @@ impl TlsSettings {
     }
 }
 
-/// The usual checks. One of them is left out for a certificate that is itself in the bundle: that it is none of an authority.
-/// What `openssl req -x509` makes is one, and clients written in Go accept it.
+/// Verifies certificates by the usual checks, but a certificate that is itself in the bundle may be one of an authority:
+/// `openssl req -x509` makes such certificates, and clients written in Go accept them.
 #[derive(Debug)]
 struct Verifier {
     chains: Arc<WebPkiServerVerifier>,

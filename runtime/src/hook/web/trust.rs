@@ -27,12 +27,12 @@ use crate::hook::web::tls::{Identity, TlsSettings};
 #[derive(Clone)]
 pub(super) struct Trusted {
     pub(super) pool: Pool,
-    /// For another server, where a redirect leads: without the certificate of the client.
+    /// Pool for another server, where a redirect leads: without the certificate of the client.
     pub(super) elsewhere: Pool,
     pub(super) authorization: Option<HeaderValue>,
 }
 
-/// What a webhook is called with, and the problem of what it should be called with.
+/// Trust that a webhook is called with, and the problem of the trust that it should be called with.
 #[derive(Clone, Default)]
 pub(crate) struct TrustState {
     pub(super) trusted: Option<Arc<Trusted>>,
@@ -58,7 +58,7 @@ pub(crate) enum TrustError {
     Missing { field: String, name: Reference },
     #[error("{field}: the {name} cannot be read: {message}")]
     Unreadable { field: String, name: Reference, message: Arc<str> },
-    /// It was read, and the controller's account no longer may.
+    /// The object was read, and the controller's account no longer may.
     #[error("{field}: the {name} may no longer be read: {message}")]
     TakenAway { field: String, name: Reference, message: Arc<str> },
     #[error("{field}: the {name} has no key {key:?} in its data: add it, or name another one")]
@@ -260,7 +260,7 @@ fn value(key: &KeyOfObject, name: Reference, known: ReferenceState) -> Result<Op
     }
 }
 
-/// Without the space around it.
+/// The text of a key, without the space around it.
 fn text(key: &KeyOfObject, value: Vec<u8>) -> Result<String, TrustError> {
     let text = String::from_utf8(value).map_err(|_secret| invalid(key, "is no text"))?;
     Ok(text.trim().to_owned())
@@ -277,7 +277,7 @@ fn secret_header(value: String) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Those that can be used; there is one at least.
+/// Certificates that can be used; there is one at least.
 fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     let all: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
     (!all.is_empty()).then_some(all)

@@ -28,7 +28,7 @@ struct Guest {
     times: [Times; 2],
 }
 
-/// The same function behind a web server of its own.
+/// A hook's function behind a web server of its own.
 struct Peer {
     name: &'static str,
     caller: Meter,
@@ -145,7 +145,7 @@ fn print(meter: &mut Meter, guests: &[Guest], requests: &[PathBuf; 2]) -> Result
     Ok(())
 }
 
-/// What the meter says of one call of a hook that was loaded anew.
+/// Figures of one call of a hook that was loaded anew.
 struct Usage {
     load_us: f64,
     first_us: f64,

@@ -33,7 +33,7 @@ struct Report {
     rows: Vec<Row>,
     /// Milliseconds from the bytes of `guests/hello` to a module that can be called.
     compile_ms: f64,
-    /// The same with the artifact out of the cache.
+    /// Milliseconds to load `guests/hello` with the artifact out of the cache.
     load_cached_ms: f64,
 }
 
@@ -46,7 +46,7 @@ struct Row {
     /// A Go webhook that decodes children into maps.
     webhook_p50_us: f64,
     webhook_p99_us: f64,
-    /// The same without a look into the children (`json.RawMessage`).
+    /// A Go webhook that does not look into the children (`json.RawMessage`).
     unread_p50_us: f64,
     /// An instance whose `_start` returns at once.
     floor_p50_us: f64,
@@ -63,7 +63,7 @@ struct Row {
     parse_goal_met: bool,
 }
 
-/// What was measured with one number of children.
+/// Times that were measured with one number of children.
 #[derive(Debug, Default)]
 struct Measured {
     ours: Times,

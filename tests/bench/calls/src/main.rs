@@ -50,7 +50,7 @@ fn ours() -> Result<Meter> {
     Meter::start(&mut Command::new(paths::target()?.join("release/bench-meter")))
 }
 
-/// The same hook as a webhook, and its caller.
+/// Path of the same hook as a webhook, and its caller.
 fn webhook() -> Result<PathBuf> {
     Ok(paths::target()?.join("bench-webhook"))
 }

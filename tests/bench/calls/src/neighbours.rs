@@ -25,7 +25,7 @@ const CHILDREN: usize = 10;
 /// The most that p99 may be of the usual one.
 const GOAL: f64 = 2.0;
 
-/// What a hook may do to others: the modules of `tests/bench/modules`.
+/// Harm that a hook may try to do to others: the modules of `tests/bench/modules`.
 const KINDS: [(&str, &str); 7] = [
     ("endless", "counts until its instructions are used up"),
     ("sleeper", "sleeps"),

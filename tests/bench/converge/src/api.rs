@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     Pod,
 }
 
-/// What one more write of an object has to name.
+/// Identity that one more write of an object has to name.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Made {
@@ -66,7 +66,7 @@ impl Api {
         self.send(Method::DELETE, &self.one(kind, name), &delete_options(uid)).await.map(drop)
     }
 
-    /// The same, where the garbage collector may have been faster.
+    /// Deletes an object, where the garbage collector may have been faster.
     pub(crate) async fn remove(&self, kind: Kind, name: &str, uid: &str) -> Result<()> {
         let path = self.one(kind, name);
         let (status, body) = self.exchange(Method::DELETE, &path, &delete_options(uid)).await?;

@@ -23,7 +23,7 @@ pub(crate) struct Bare {
     pub(crate) recreate: Duration,
     /// Two writes, one after the other.
     pub(crate) two_p50: Duration,
-    /// The same two while all others are recreated.
+    /// Two writes, one after the other, while all others are recreated.
     pub(crate) storm_two_p99: Duration,
 }
 

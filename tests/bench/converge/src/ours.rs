@@ -41,7 +41,7 @@ pub(crate) struct Ours {
     pub(crate) recreate_cpu: f64,
     /// From parent to Pod while all others are recreated.
     pub(crate) storm_to_pod_p99: Duration,
-    /// Of CPU, for one look at one parent.
+    /// Microseconds of CPU for one look at one parent.
     pub(crate) idle_resync_us: f64,
     /// The server's own count of its writes, for each parent created.
     pub(crate) writes: f64,

@@ -1,4 +1,4 @@
-//! What was measured, pair by pair, and its medians beside what is to be reached.
+//! Report: the measurements, pair by pair, and their medians beside the goals.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::bare::Bare;
 use crate::ours::{Ours, count};
 
-/// What one pair came to, or the medians of several.
+/// Figures of one pair, or the medians of several.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Figures {
     parents: usize,
@@ -19,17 +19,17 @@ pub(crate) struct Figures {
     rss_mb: f64,
     create_to_pod_p50_ms: f64,
     create_to_pod_p99_ms: f64,
-    /// Of two bare writes one after the other; the medians.
+    /// Ratio to two bare writes one after the other; the medians.
     create_to_pod_ratio: f64,
     recreate_s: f64,
-    /// Of the same bare writes: patch, delete, create, status.
+    /// Ratio to the same bare writes: patch, delete, create, status.
     recreate_ratio: f64,
     recreate_cpu_s: f64,
-    /// Of new parents while all others are recreated.
+    /// Milliseconds from a new parent to its Pod while all others are recreated.
     storm_to_pod_p99_ms: f64,
-    /// Of the median of an idle server.
+    /// Ratio to the median of an idle server.
     storm_to_pod_ratio: f64,
-    /// Of two bare writes while all others are recreated by bare writes, p99 as well.
+    /// Ratio to two bare writes while all others are recreated by bare writes, p99 as well.
     storm_to_pod_of_bare: f64,
     idle_resync_us_per_parent: f64,
     #[serde(skip)]

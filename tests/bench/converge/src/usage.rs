@@ -1,4 +1,4 @@
-//! What a process used of the machine, and whether the machine has time.
+//! Usage of the machine by a process, and whether the machine has time.
 
 use std::collections::BTreeMap;
 use std::fs;

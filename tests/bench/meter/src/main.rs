@@ -69,7 +69,7 @@ async fn measure() -> Result<()> {
 }
 
 struct Meter {
-    /// Those of a server without flags.
+    /// Settings of a server without flags.
     settings: Settings,
     registry: Arc<ModuleRegistry>,
     modules: BTreeMap<String, Arc<Module>>,
@@ -79,7 +79,7 @@ struct Meter {
 /// As the server's flag.
 const MAX_CHILDREN: usize = 10_000;
 
-/// What is called, by whom, and whether its answer counts.
+/// A module with its request and caller, and whether its answer counts.
 #[derive(Clone)]
 struct Subject {
     registry: Arc<ModuleRegistry>,
@@ -116,8 +116,8 @@ impl Meter {
         }
     }
 
-    /// Of a hook that is loaded anew: nanoseconds to load it, those of its first call, instructions, bytes of memory, and 1 where
-    /// it is pure.
+    /// Measures a hook that is loaded anew: nanoseconds to load it, those of its first call, instructions, bytes of
+    /// memory, and 1 where it is pure.
     async fn guest(&self, module: &str, request: &str) -> Result<Vec<Duration>> {
         let registry = registry(&self.settings)?;
         let start = Instant::now();

@@ -19,7 +19,7 @@ impl Token {
     }
 }
 
-/// What of a file is compiled into the product, and the modules that it declares for tests alone.
+/// Tokens of a file that are compiled into the product, and the modules that it declares for tests alone.
 #[derive(Debug, Default)]
 pub(super) struct Product {
     pub(super) tokens: Vec<Token>,

@@ -102,7 +102,7 @@ fn folder(language: Language) -> PathBuf {
     paths::workspace().join("runtime/runners").join(language.name())
 }
 
-/// What a runner is made of; with any other content it is another one.
+/// Files that a runner is made of; with any other content it is another one.
 fn sources(language: Language) -> Vec<PathBuf> {
     let names: &[&str] = match language {
         Language::Python => &["requirements.txt", "runner.py", "runner.wit"],

@@ -1,7 +1,8 @@
 //! Cluster in memory: objects as an API server keeps them that has no defaults, no admission and no other clients.
 //!
-//! What an API server sets is set here, too, the same in every run: uids and versions by counting, times that are always
-//! the same, generations, deletions that wait for finalizers, and the deletion of what is owned by nothing that is left.
+//! The fields that an API server sets are set here, too, the same in every run: uids and versions by counting, times
+//! that are always the same, generations, deletions that wait for finalizers, and the deletion of what is owned by
+//! nothing that is left.
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,7 @@ const FIRST_VERSION: u128 = 1_000_000;
 #[derive(Default)]
 pub(crate) struct World {
     caches: BTreeMap<Arc<Resource>, Cache>,
-    /// What server-side apply was given last.
+    /// Objects that server-side apply was given last.
     applied: BTreeMap<ObjectId, Value>,
     writes: u128,
     uids: u64,
@@ -184,7 +185,7 @@ impl World {
         }
     }
 
-    /// What a write of an object that is there would make of it.
+    /// Object that a write would make of the one that is there.
     pub(crate) fn dry_run(&self, op: &Op) -> Option<Object> {
         let before = self.get(op.id())?;
         Object::parse(&self.becomes(op, before)?.to_string(), None).ok()

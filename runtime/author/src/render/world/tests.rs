@@ -19,7 +19,7 @@ fn id(kind: &str, name: &str) -> ObjectId {
     ObjectId { resource: resource(api_version, kind), key: metahook_core::object::id::Key::new("ns", name) }
 }
 
-/// With one object from the beginning.
+/// A world with one object from the beginning.
 fn world(kind: &str, more: &Value) -> World {
     let mut world = World::default();
     world.add(&id(kind, "a").resource, object(kind, "a", more)).unwrap();

@@ -70,13 +70,13 @@ impl Report {
     }
 }
 
-/// What became of the module of a hook.
+/// How the module of a hook has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModuleChange {
     None,
     /// The first one, or the one that was there when the server ended.
     Loaded,
-    /// In place of the one with this digest.
+    /// The module was replaced; the earlier one had this digest.
     Replaced {
         before: String,
     },

@@ -46,19 +46,19 @@ pub struct CacheAccounts<P> {
 struct Store<P> {
     place: P,
     bytes: u64,
-    /// It never gives way.
+    /// The store never gives way.
     must_stay: bool,
     /// Everything there is has been listed.
     is_listed: bool,
     is_leaving: bool,
 }
 
-/// What is remembered of a place whose store gave way.
+/// Record of a place whose store gave way.
 #[derive(Debug)]
 struct GaveWay {
     times: u32,
     at: Duration,
-    /// What the store held.
+    /// Bytes that the store held.
     bytes: u64,
     estimate: u64,
     /// When a list was complete since.
@@ -68,7 +68,7 @@ struct GaveWay {
 /// The objects of one place take more memory than there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLarge {
-    /// What the store held when it gave way.
+    /// Bytes that the store held when it gave way.
     pub bytes: u64,
     pub budget: u64,
 }
@@ -76,7 +76,7 @@ pub struct TooLarge {
 /// The bytes of all stores, and their budget where there is one.
 #[derive(Debug, Default)]
 pub struct CacheFigures {
-    /// By kind: group, version and kind.
+    /// Bytes by kind: group, version and kind.
     pub held: BTreeMap<String, u64>,
     pub budget: Option<u64>,
 }
@@ -192,7 +192,7 @@ impl<P: Ord + Clone> CacheAccounts<P> {
         all.max_by_key(|(id, store)| (self.estimate(store), **id)).map(|(id, _)| *id)
     }
 
-    /// What the store will hold.
+    /// Estimate of the bytes that the store will hold.
     fn estimate(&self, store: &Store<P>) -> u64 {
         if store.is_listed {
             return store.bytes;
@@ -231,7 +231,7 @@ impl GaveWay {
         MIN_RETRY_DELAY.saturating_mul(doubled).min(MAX_RETRY_DELAY)
     }
 
-    /// It has been below the budget for long since.
+    /// Whether the store has stayed below the budget for long since it was listed.
     fn is_over(&self, now: Duration) -> bool {
         self.listed.is_some_and(|listed| now.saturating_sub(listed) >= MAX_RETRY_DELAY)
     }

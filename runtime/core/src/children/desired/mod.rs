@@ -1,5 +1,6 @@
 //! Desired children: those of a hook's answer, named, placed, labelled and checked before anything is written.
 
+mod error;
 #[cfg(test)]
 mod tests;
 mod unmanaged;
@@ -20,7 +21,8 @@ use crate::json::{object_in, type_of};
 use crate::object::Object;
 use crate::object::id::{Gvk, Key, ObjectId, Resource, is_api_version, is_dns_label};
 use crate::object::selector::{Selector, UID_LABEL};
-use crate::shorten;
+pub use error::DesiredError;
+use error::undeclared;
 pub use unmanaged::{HeldChildren, UnmanagedChild, UnmanagedPolicy};
 
 /// Desired children by resource and name.
@@ -32,16 +34,16 @@ pub struct ChildKind {
     pub resource: Arc<Resource>,
     pub method: UpdateMethod,
     pub apply: Apply,
-    /// What the API server publishes about the kind's lists.
+    /// The published schema of the kind's lists.
     pub lists: Arc<Lists>,
 }
 
 /// How children are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Apply {
-    /// By a merge of our own, with a record of what was applied last.
+    /// The controller merges, with a record of what was applied last.
     Dynamic,
-    /// By the API server's merge, as this field manager.
+    /// The API server merges, as this field manager.
     ServerSide(Arc<str>),
 }
 
@@ -69,7 +71,7 @@ impl ChildKind {
     }
 }
 
-/// What a controller lets its hook ask for.
+/// Children that a controller lets its hook ask for.
 #[derive(Debug, Clone, Copy)]
 pub struct DesiredOptions<'a> {
     pub child_kinds: &'a [ChildKind],
@@ -77,7 +79,8 @@ pub struct DesiredOptions<'a> {
     /// `None`: the parent's own is not valid, and any labels will do.
     pub selector: Option<&'a Selector>,
     pub mark: OwnerMark<'a>,
-    /// What a webhook asks for that no controller can keep is tried all the same, as its authors know it.
+    /// Treatment of children that no controller can keep: those of a webhook are tried all the same, as its authors
+    /// know it.
     pub unmanaged: UnmanagedPolicy,
 }
 
@@ -101,7 +104,7 @@ impl DesiredOptions<'_> {
     }
 }
 
-/// What the server puts on every child, so that it finds it again.
+/// Mark that the server puts on every child, so that it finds it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerMark<'a> {
     /// Nothing: the parent's own selector finds it.
@@ -121,9 +124,6 @@ impl OwnerMark<'_> {
     }
 }
 
-/// Length of an annotation's key in a message.
-const MAX_KEY_LENGTH: usize = 100;
-
 /// Where a child stands in an answer: `children[3]`, `attachments[0]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerPosition {
@@ -137,7 +137,7 @@ impl fmt::Display for AnswerPosition {
     }
 }
 
-/// What a hook asked for.
+/// Children that a hook asked for.
 #[derive(Debug, Default, PartialEq)]
 pub struct Wanted {
     pub desired: Desired,
@@ -149,44 +149,6 @@ pub struct Wanted {
     pub failed: Vec<DesiredError>,
     /// The first child that goes without the annotations of the answer, and the number of all.
     pub without_annotations: Option<(DesiredError, usize)>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DesiredError {
-    #[error("the hook's answer: {at}.{field} must be {expected}")]
-    Field { at: AnswerPosition, field: &'static str, expected: &'static str },
-    #[error("the hook's answer: {at}.metadata.annotations{} must be {}, not {found}", place(key.as_ref()), if key.is_some() { "a string" } else { "an object of strings" })]
-    Annotations { at: AnswerPosition, key: Option<String>, found: &'static str },
-    #[error(
-        "the hook's answer: {at} is a {gvk}, which the controller's spec does not declare: add it to {}; declared are: {declared}", at.kind.declares()
-    )]
-    Undeclared { at: AnswerPosition, gvk: Gvk, declared: String },
-    #[error(
-        "the hook's answer: {at} is a {gvk}, and the controller's spec declares it as {declared}: answer with that apiVersion"
-    )]
-    OtherVersion { at: AnswerPosition, gvk: Gvk, declared: String },
-    #[error(
-        "the hook's answer: {at}.metadata.namespace is {found:?}; {} of a parent in namespace {parent:?} have to be in that namespace", at.kind.children()
-    )]
-    OtherNamespace { at: AnswerPosition, found: String, parent: String },
-    #[error(
-        "the hook's answer: {at} is a {gvk}, which has no namespace; a parent in a namespace cannot own it"
-    )]
-    ClusterScoped { at: AnswerPosition, gvk: Gvk },
-    #[error(
-        "the hook's answer: {at}.metadata.namespace is missing; its parent has no namespace that could stand in: name one"
-    )]
-    NoNamespace { at: AnswerPosition },
-    #[error(
-        "the hook's answer: {at} is a Secret in namespace {namespace:?} that Kubernetes puts a token into, and modules and scripts are shown Secrets {from} (--mount-secret-namespaces): add the namespace to the flag, or set spec.serviceAccountRef"
-    )]
-    Secret { at: AnswerPosition, namespace: String, from: String },
-    #[error("the hook's answer: {at} is {gvk} {key} a second time")]
-    Twice { at: AnswerPosition, gvk: Gvk, key: Key },
-    #[error(
-        "labels on desired child {gvk} {key} don't match parent selector: {mismatch}{}", advice(*generated)
-    )]
-    Labels { gvk: Gvk, key: Key, mismatch: String, generated: bool },
 }
 
 /// # Errors
@@ -316,67 +278,6 @@ fn mark(metadata: &mut Map<String, Value>, parent: &Object, mark: OwnerMark<'_>)
     }
 }
 
-/// In another version it would be the same object twice: seen in one, and made in the other.
-fn undeclared(child_kinds: &[ChildKind], at: AnswerPosition, gvk: &Gvk) -> DesiredError {
-    let same = |kind: &&ChildKind| kind.resource.gvk.group == gvk.group && kind.resource.gvk.kind == gvk.kind;
-    match child_kinds.iter().find(same) {
-        Some(kind) => {
-            DesiredError::OtherVersion { at, gvk: gvk.clone(), declared: kind.resource.gvk.api_version() }
-        }
-        None => DesiredError::Undeclared { at, gvk: gvk.clone(), declared: declared(child_kinds) },
-    }
-}
-
-/// What to do about labels that the parent's selector does not match. The server gives a child the label of a selector that
-/// it generates, so one with another value comes from the hook.
-fn advice(generated: bool) -> String {
-    if generated {
-        format!(
-            ", which is the parent's uid; it was probably copied from the parent's metadata: remove `{UID_LABEL}` from the labels you copy"
-        )
-    } else {
-        ": give it the labels that spec.selector of the parent asks for".to_owned()
-    }
-}
-
-/// Declared kinds that a message names.
-const MAX_DECLARED: usize = 10;
-
-/// The kinds of a spec, for a message.
-fn declared(child_kinds: &[ChildKind]) -> String {
-    let named = child_kinds.iter().take(MAX_DECLARED).map(|kind| kind.resource.gvk.to_string());
-    let more = child_kinds.len().saturating_sub(MAX_DECLARED);
-    let more = (more > 0).then(|| format!("and {more} more"));
-    let all: Vec<_> = named.chain(more).collect();
-    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
-}
-
-impl DesiredError {
-    /// The place of the child, where it has no name that counts.
-    pub fn at(&self) -> Option<AnswerPosition> {
-        match self {
-            Self::Field { at, .. } | Self::Annotations { at, .. } | Self::NoNamespace { at } => Some(*at),
-            _ => None,
-        }
-    }
-
-    /// The API server would take it, but no reconcile would manage it.
-    fn is_unmanaged(&self) -> bool {
-        match self {
-            Self::Undeclared { .. }
-            | Self::OtherVersion { .. }
-            | Self::OtherNamespace { .. }
-            | Self::ClusterScoped { .. } => true,
-            Self::Field { .. }
-            | Self::Annotations { .. }
-            | Self::NoNamespace { .. }
-            | Self::Secret { .. }
-            | Self::Twice { .. }
-            | Self::Labels { .. } => false,
-        }
-    }
-}
-
 fn given_namespace(at: AnswerPosition, metadata: &Map<String, Value>) -> Result<String, DesiredError> {
     match metadata.get("namespace") {
         None | Some(Value::Null) => Ok(String::new()),
@@ -425,10 +326,6 @@ fn annotations(at: AnswerPosition, annotations: Option<&Value>) -> Result<(), De
         },
         Some(other) => wrong(None, other),
     }
-}
-
-fn place(key: Option<&String>) -> String {
-    key.map(|key| format!("[{:?}]", shorten(key, MAX_KEY_LENGTH))).unwrap_or_default()
 }
 
 fn strings(

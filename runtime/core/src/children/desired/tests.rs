@@ -1,5 +1,6 @@
 //! Tests of desired children.
 
+use super::error::{MAX_DECLARED, declared};
 use super::*;
 use crate::object::testing::{a, cluster_resource, resource};
 

@@ -9,7 +9,7 @@ use crate::children::desired::DesiredError;
 use crate::children::{Op, Plan, Skip};
 use crate::object::id::{Gvk, Key};
 
-/// What becomes of children that would be made and never seen again: of kinds that the spec does not declare, or out of
+/// Treatment of children that would be made and never seen again: of kinds that the spec does not declare, or out of
 /// their parent's reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnmanagedPolicy {

@@ -41,7 +41,7 @@ fn wanted(things: &[(String, Value)]) -> Desired {
     desired
 }
 
-/// The same, with what the API server says about each.
+/// The desired children, each with the fields that the API server added to it.
 fn echoed(server: &Server, things: &[(String, Value)]) -> Desired {
     let mut desired = wanted(things);
     for (key, body) in desired.get_mut(&thing()).into_iter().flatten() {
@@ -188,7 +188,7 @@ proptest! {
         }
     }
 
-    /// What was written is found again: nothing is made anew, whatever is forgotten and whichever strategy comes next.
+    /// A restart finds what was written: nothing is made anew, whatever is forgotten and whichever strategy comes next.
     #[test]
     fn a_restart_and_another_strategy_make_nothing_anew(
         all in things(), was in ways(), way in ways(), habit in habits(),
@@ -218,7 +218,7 @@ proptest! {
         }
     }
 
-    /// What a hook copies from its children changes with each write of them.
+    /// Fields that a hook copies from its children change with each write of them.
     #[test]
     fn a_hook_that_answers_with_the_children_it_sees_comes_to_rest(
         all in things(), way in ways(), habit in habits(),

@@ -15,7 +15,7 @@ use crate::json::merge::merge;
 use crate::object::id::Key;
 use crate::object::{ChildMap, Object};
 
-/// What an API server does with what it is given.
+/// How an API server changes what it is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Habit {
     Keeps,
@@ -41,7 +41,7 @@ pub(super) struct Server {
 #[derive(Clone)]
 pub(super) struct Stored {
     pub(super) value: Value,
-    /// What server-side apply has been given.
+    /// Fields that server-side apply has been given.
     pub(super) applied: Value,
 }
 
@@ -105,7 +105,8 @@ impl Server {
         parse(&value)
     }
 
-    /// What a write makes of an object; server-side apply takes away what it was given and is not given any longer.
+    /// The object and its applied fields after a write; server-side apply takes away what it was given and is not given
+    /// any longer.
     pub(super) fn written(&self, op: &Op) -> Result<(Value, Value), Refused> {
         let before = self.objects.get(&op.id().key);
         match op {

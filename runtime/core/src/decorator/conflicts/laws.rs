@@ -17,17 +17,17 @@ use crate::object::testing::{a, resource};
 
 const CONTROLLERS: usize = 4;
 
-/// What happens to one of the controllers.
+/// Event that happens to one of the controllers.
 #[derive(Debug, Clone)]
 enum Step {
     Passes,
     Fails,
     Wants(Changes),
-    /// It is started anew, as with another spec.
+    /// The controller is started anew, as with another spec.
     Restarts,
-    /// It is about to start, which it may never be able to.
+    /// The controller is about to start, which it may never be able to.
     IsExpected,
-    /// It has ended, and starts some time after that.
+    /// The controller has ended, and starts some time after that.
     Ends,
 }
 
@@ -36,12 +36,13 @@ struct World {
     conflicts: DecoratorConflicts,
     wants: Vec<Changes>,
     running: BTreeSet<usize>,
-    /// Those that do not work yet.
+    /// Controllers that do not work yet.
     expected: BTreeSet<usize>,
     object: Value,
     /// Controllers that have to reconcile the object.
     queue: BTreeSet<usize>,
-    /// What the controllers that had nothing to write saw: one that sees the same again does nothing.
+    /// Object and print that each controller saw when it had nothing to write: one that sees the same again does
+    /// nothing.
     settled: BTreeMap<usize, (Value, Fingerprint)>,
     /// Writes since the last step, by controller and label.
     writes: BTreeMap<(usize, String), usize>,
@@ -100,7 +101,7 @@ impl World {
         self.queue.insert(nth);
     }
 
-    /// Also of one that never could start.
+    /// Ends a controller, also one that never could start.
     fn end(&mut self, nth: usize) {
         let again = self.conflicts.forget_controller(&decorator_id(nth));
         self.wake(again.into_iter().map(|(_, other)| other));
@@ -171,7 +172,7 @@ impl World {
         panic!("they never come to rest: {}", self.object);
     }
 
-    /// Those that are still expected are found not to be able to start.
+    /// Finds that the controllers that are still expected cannot start.
     fn none_is_awaited(&mut self) {
         for nth in self.expected.clone() {
             self.end(nth);

@@ -1,11 +1,12 @@
 //! Conflicts between decorators of one object: each label, each annotation and the status belong to one of them.
 //!
-//! Of two DecoratorControllers that want one field to be different, the one that was created first has it. Until all older ones
-//! that select an object have reconciled it since the server's start, the others change nothing of it, and keep their finalizer
-//! where an answer cleans something up. A controller is waited for from the moment that it is known until it is found not to be
-//! able to start, and again before its reconciles begin. What it wants stands while it starts anew with another spec and while
-//! the server ends; it is dropped when the controller is gone or cannot start. What older ones want is part of a reconcile's
-//! fingerprint. The laws in `laws` say that no value goes back and forth.
+//! Where two DecoratorControllers want one field to be different, the one that was created first has it. Until all
+//! older ones that select an object have reconciled it since the server's start, the others change nothing of it, and
+//! keep their finalizer where an answer cleans something up. A controller is waited for from the moment that it is
+//! known until it is found not to be able to start, and again before its reconciles begin. What it wants stands while
+//! it starts anew with another spec and while the server ends; it is dropped when the controller is gone or cannot
+//! start. What older ones want is part of a reconcile's fingerprint. The laws in `laws` say that no value goes back and
+//! forth.
 
 #[cfg(test)]
 mod laws;
@@ -47,15 +48,15 @@ pub enum Field {
     Status,
 }
 
-/// What all decorators of this server want of their objects.
+/// Changes that all decorators of this server want of their objects.
 ///
 /// # Guarantees
-/// Of what two controllers want to be different, the older one's stands and the younger one leaves it alone. As long as
-/// an older one that selects an object and is expected to work has not reconciled it, younger ones change nothing of it: a
-/// start of the server writes nothing back and forth.
+/// Where two controllers want a field to be different, the older one's value stands and the younger one leaves it
+/// alone. As long as an older one that selects an object and is expected to work has not reconciled it, younger ones
+/// change nothing of it: a start of the server writes nothing back and forth.
 #[derive(Debug, Default)]
 pub struct DecoratorConflicts {
-    /// Those that work or are about to, and what they are about.
+    /// Controllers that work or are about to, and the objects that each is about.
     hosted: BTreeMap<DecoratorId, Vec<(Gvr, Selection)>>,
     objects: BTreeMap<Uid, ObjectWants>,
 }
@@ -63,7 +64,7 @@ pub struct DecoratorConflicts {
 /// The part of a decoration that may be written, and the conflicts.
 #[derive(Debug, PartialEq)]
 pub struct Resolution {
-    /// What of it may be written.
+    /// The part that may be written.
     pub decoration: Decoration,
     /// Some of it has to wait until older controllers have reconciled the object.
     pub waits: bool,
@@ -270,7 +271,7 @@ fn conflict(field: &Field, has: &DecoratorId, leaves: &DecoratorId) -> Conflict 
     Conflict { field: field.clone(), has: has.clone(), leaves: leaves.clone() }
 }
 
-/// What a decoration is about, with prints of what is wanted.
+/// Fields that a decoration is about, each with a print of what is wanted.
 fn fields(decoration: &Decoration) -> impl Iterator<Item = (Field, Fingerprint)> {
     let texts = |changes: &Changes, of: fn(String) -> Field| -> Vec<_> {
         let print = |text: &Option<String>| Fingerprint::of(format!("{text:?}").as_bytes());

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::decorator::conflicts::DecoratorId;
 use crate::hash::Fingerprint;
 
-/// By age of the controllers.
+/// Wants of the controllers of one object, by their age.
 #[derive(Debug, Default)]
 pub(super) struct ObjectWants(Box<[DecoratorWants]>);
 
-/// What one controller wants; nothing, too, if its reconciles got no answer.
+/// Changes that one controller wants; none, too, if its reconciles got no answer.
 #[derive(Debug)]
 pub(super) struct DecoratorWants {
     pub(super) id: Arc<DecoratorId>,

@@ -135,7 +135,8 @@ impl MemoryAccounts {
         self.add(to.min(from));
     }
 
-    /// Those that wait no longer: each has what it asked for. To be called after anything was given back or left its line.
+    /// Admits reservations, and returns the tickets of those that wait no longer: each has what it asked for. To be
+    /// called after anything was given back or left its line.
     pub fn admit(&mut self) -> Vec<Ticket> {
         let mut admitted = Vec::new();
         // Small ones once more: where no large one waits any longer they may have more.
@@ -195,7 +196,8 @@ impl MemoryAccounts {
     }
 }
 
-/// What the reconciles of a controller usually need: one and a half times the largest of late, at most a small reservation.
+/// Bytes that the reconciles of a controller usually need: one and a half times the largest of late, at most a small
+/// reservation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UsualNeed(u64);
 
@@ -210,7 +212,8 @@ impl UsualNeed {
     }
 }
 
-/// What a reconcile reserves that found out that it needs `needed`, with `reserved` at hand: so that it ends after a few tries.
+/// Bytes to reserve for a reconcile that found out that it needs `needed`, with `reserved` at hand: so that it ends
+/// after a few tries.
 pub fn next_reservation(needed: u64, reserved: u64, max: u64) -> u64 {
     needed.max((2 * reserved).min(max))
 }

@@ -15,7 +15,7 @@ struct Run {
     accounts: MemoryAccounts,
     held: Vec<(&'static str, u64)>,
     waiting: BTreeMap<Ticket, (&'static str, u64, InLine)>,
-    /// Those that were admitted after they had waited.
+    /// Reservations that were admitted after they had waited.
     admitted: Vec<(&'static str, u64)>,
 }
 

@@ -65,7 +65,7 @@ pub struct HookFeedback {
     /// Events about the parent, by the hook.
     pub events: Vec<HookEvent>,
     pub warnings: Vec<AnswerWarning>,
-    /// The same of a module, as a message: webhooks answer with fields of their own.
+    /// Message about what has no effect in a module's answer: webhooks answer with fields of their own.
     pub ignored: Option<String>,
     /// The number of children that are deleted because the answer has no list of children; 0 for a single child.
     pub missing_children: usize,
@@ -125,10 +125,11 @@ impl ControllerConfig {
         self.plan_within(input, children, answers, past, &|_| true)
     }
 
-    /// The same; `has_room`: asked for the memory of the children that have to be read.
+    /// The plan that follows from the hook's answers; `has_room`: asked for the memory of the children that have to be
+    /// read.
     ///
     /// # Errors
-    /// As above, or there is no room.
+    /// An error in the latest answer refuses all of them, or there is no room.
     pub fn plan_within(
         &self,
         input: &ReconcileInput,

@@ -54,7 +54,7 @@ pub use prepare::Claimed;
 /// A name that was taken may be free after this time: the object that has it is another owner's, and may go at any time.
 pub const TAKEN_RETRY_DELAY: Duration = Duration::from_mins(10);
 
-/// What went before a reconcile.
+/// State of a parent before a reconcile.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Start {
     pub retry_state: RetryState,
@@ -62,7 +62,7 @@ pub struct Start {
     pub wrote: bool,
 }
 
-/// What a reconcile did.
+/// Effects of a reconcile, and how far it came.
 #[derive(Debug)]
 pub struct ReconcileReport {
     pub result: Result<Changed, ReconcileError>,
@@ -94,7 +94,7 @@ pub enum Reached {
     Plan,
 }
 
-/// What writing changed in the cluster; the strongest of several effects counts.
+/// Effect of writing on the cluster; the strongest of several counts.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum WriteEffect {
     /// There was nothing to write.

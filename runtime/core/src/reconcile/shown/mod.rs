@@ -75,7 +75,7 @@ impl Size {
     ///
     /// # Guarantees
     /// Claims within the bounds stay as they are. Of `n` groups each keeps what takes no more than an `n`th of the bounds.
-    /// Of a group no object is kept that comes after one that is left out.
+    /// No object of a group is kept that comes after one that is left out.
     pub(crate) fn limit(
         &self,
         claims: &mut Vec<ClaimedObject>,
@@ -94,7 +94,7 @@ impl Size {
     }
 }
 
-/// What a request shows of it: the object under its name.
+/// Bytes that a request shows of a claimed object: the object under its name.
 fn bytes_of(claimed: &ClaimedObject) -> usize {
     let shown = claimed.object.bytes() + claimed.object.key.len();
     match claimed.claim {
@@ -224,8 +224,8 @@ impl LeftOut {
         plan.skips.extend(blocked.map(|op| (op.id().clone(), Skip::LeftOut)));
     }
 
-    /// Whether a finalized parent waits for them. What was made after its deletion had been asked for is left to the garbage
-    /// collector: else whoever goes on making objects could keep the parent for ever.
+    /// Whether a finalized parent waits for the objects that are left out. What was made after its deletion had been
+    /// asked for is left to the garbage collector: else whoever goes on making objects could keep the parent for ever.
     pub(crate) fn holds_up(&self, parent: &Object) -> bool {
         let asked = parent.deletion_asked();
         self.objects.values().any(|object| asked.is_none_or(|asked| object.created <= asked))

@@ -63,7 +63,7 @@ struct KindIndex {
     names: BTreeSet<(Arc<str>, Option<Arc<str>>, Key)>,
     anywhere: SelectorIndex,
     within: BTreeMap<Arc<str>, SelectorIndex>,
-    /// By the selector of namespaces.
+    /// Rules by their selector of namespaces.
     selected: BTreeMap<Selector, SelectorIndex>,
 }
 
@@ -106,7 +106,7 @@ impl RelatedIndex {
         !self.selecting.is_empty()
     }
 
-    /// What a parent asks for from now on, in place of what it asked for before.
+    /// Sets the rules of a parent, in place of those from before.
     ///
     /// # Errors
     /// The rules do not fit; those from before stay.
@@ -273,7 +273,7 @@ pub type StoreScope = (Arc<Resource>, Option<Arc<str>>);
 /// Rules come back, and opening a scope costs a list: an unused one stays open for this time.
 pub const CLOSE_DELAY: Duration = Duration::from_mins(1);
 
-/// What is open at each place. Times are counted from the controller's start.
+/// Open stores, by scope. Times are counted from the controller's start.
 #[derive(Debug)]
 pub struct StoreScopes<T>(BTreeMap<StoreScope, OpenScope<T>>);
 

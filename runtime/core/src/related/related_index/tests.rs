@@ -271,7 +271,7 @@ impl World {
         if labels.is_some() { CacheEvent::Applied(object) } else { CacheEvent::Deleted(object) }
     }
 
-    /// What a parent sees, as its reconcile would select it.
+    /// Objects that a parent sees, as its reconcile would select them.
     fn seen(&self, parent: &Key) -> BTreeSet<(Arc<Resource>, Key)> {
         let mut seen = BTreeSet::new();
         for rule in self.rules.get(parent).into_iter().flatten() {

@@ -40,7 +40,7 @@ pub struct Revision {
 #[derive(Debug)]
 pub struct History {
     pub latest: Revision,
-    /// Those that still have children, by name.
+    /// Revisions that still have children, by name.
     pub older: Vec<Revision>,
     /// Objects that repeat what another one holds, that no child is at, and the oldest ones beyond the bound.
     pub surplus: Vec<Arc<Object>>,
@@ -88,7 +88,7 @@ impl FieldPath {
     }
 }
 
-/// What a revision keeps of a parent: the fields that are there.
+/// Fields that a revision keeps of a parent, where the parent has them.
 pub fn patch(parent: &Value, paths: &[FieldPath]) -> Value {
     let mut patch = Map::new();
     for path in paths {

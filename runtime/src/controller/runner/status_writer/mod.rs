@@ -64,7 +64,7 @@ pub(super) struct StatusWriter {
     state: WriteState,
 }
 
-/// What came of the last write.
+/// Result of the last write.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum WriteState {
     #[default]

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 use wasmtime::{Engine, Module};
 
-use super::code_files::CodeSpace;
+use super::code_space::CodeSpace;
 use super::outline::WasmKind;
 use super::{Code, Compiled, Digest};
 
@@ -21,6 +21,12 @@ use super::{Code, Compiled, Digest};
 pub(super) struct Artifact {
     file: File,
     space: Arc<CodeSpace>,
+}
+
+/// A file of the cache, and its length: code and seal.
+pub(super) struct Stored<F> {
+    pub(super) file: F,
+    pub(super) len: u64,
 }
 
 /// The name of an artifact: the module, and all settings that decide about its code.
@@ -38,28 +44,28 @@ const SEAL: usize = 32;
 const PIECE: usize = 64 << 10;
 
 impl Artifact {
-    /// The output of a compiler that ended with success, with the space that it takes.
-    pub(super) fn compiled(file: File, space: CodeSpace) -> Self {
+    /// An artifact in a file that a compiler which ended with success has filled, or that [`Artifact::open`] fills.
+    pub(super) fn new(file: File, space: CodeSpace) -> Self {
         Self { file, space: Arc::new(space) }
     }
 
-    /// The artifact of so many bytes that was stored under this name, if its seal is right. `own` gets a copy: what lies in
-    /// the cache may change later.
+    /// Copies what was stored under this name into the empty file `own`: what lies in the cache may change later. `None`: the
+    /// seal is wrong.
     ///
     /// # Errors
     /// The bytes cannot be read or copied.
     pub(super) fn open(
         key: &SealKey,
         name: &Name,
-        (mut stored, len): (impl Read, u64),
-        (mut own, space): (File, CodeSpace),
+        mut stored: Stored<impl Read>,
+        mut own: Self,
     ) -> io::Result<Option<Self>> {
-        let Some(len) = len.checked_sub(SEAL as u64) else { return Ok(None) };
-        let found = copy(name, &mut (&mut stored).take(len), &mut own)?;
+        let Some(len) = stored.len.checked_sub(SEAL as u64) else { return Ok(None) };
+        let found = copy(name, &mut (&mut stored.file).take(len), &mut own.file)?;
         let mut seal = Vec::new();
-        stored.read_to_end(&mut seal)?;
+        stored.file.read_to_end(&mut seal)?;
         let is_right = hmac::verify(&key.hmac(), &found, &seal).is_ok();
-        Ok(is_right.then_some(Self::compiled(own, space)))
+        Ok(is_right.then_some(own))
     }
 
     /// Writes what is to be stored: code and seal.
@@ -93,7 +99,7 @@ impl Artifact {
         Ok(Code { compiled, space: Arc::clone(&self.space) })
     }
 
-    /// The same with a copy in memory, where nothing of the folder's disk may run (`noexec`).
+    /// Loads a copy in memory, where nothing of the folder's disk may run (`noexec`).
     fn load_copy(&self, engine: &Engine, kind: WasmKind) -> wasmtime::Result<Compiled> {
         let (mut file, mut bytes) = (&self.file, Vec::new());
         file.rewind()?;
@@ -187,15 +193,14 @@ mod tests {
         let mut output = file();
         output.write_all(b"machine code").unwrap();
         let mut stored = Vec::new();
-        Artifact::compiled(output, CodeSpace::default()).store(&key(), name, &mut stored).unwrap();
+        Artifact::new(output, CodeSpace::default()).store(&key(), name, &mut stored).unwrap();
         stored
     }
 
     /// The code, if the seal is right.
     fn open(key: &SealKey, name: &Name, stored: &[u8]) -> Option<Vec<u8>> {
-        let mut artifact =
-            Artifact::open(key, name, (stored, stored.len() as u64), (file(), CodeSpace::default()))
-                .unwrap()?;
+        let (own, len) = (Artifact::new(file(), CodeSpace::default()), stored.len() as u64);
+        let mut artifact = Artifact::open(key, name, Stored { file: stored, len }, own).unwrap()?;
         let mut code = Vec::new();
         artifact.file.rewind().unwrap();
         artifact.file.read_to_end(&mut code).unwrap();

@@ -11,8 +11,7 @@ use cap_std::fs::{Dir, MetadataExt, OpenOptions, OpenOptionsExt};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-use super::artifact::{Artifact, Name, SealKey};
-use super::code_files::CodeFiles;
+use super::artifact::{Artifact, Name, SealKey, Stored};
 use super::compiler::MAX_ARTIFACT;
 use super::module_error::ModuleError;
 
@@ -74,23 +73,22 @@ impl Cache {
         &self.folder
     }
 
-    /// The artifact under a name, in a file of its own. What our key did not seal is left to be replaced.
+    /// The artifact under a name, which is copied to one that `own` makes for its length. What our key did not seal is left to
+    /// be replaced.
     ///
     /// # Errors
-    /// There is no room for its code: to compile it would make none.
+    /// `own` makes none: there is no room for the code, and to compile it would make none.
     pub(super) fn find(
         &self,
         name: &Name,
-        files: &CodeFiles,
-        max_code: u64,
+        own: impl FnOnce(u64) -> Result<Artifact, ModuleError>,
     ) -> Result<Option<Artifact>, ModuleError> {
         let found = match self.open_file(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(_) => None,
             Ok(stored) => {
-                let space = files.space(stored.1, max_code)?;
-                let own = files.create();
-                own.and_then(|own| Artifact::open(&self.key, name, stored, (own, space))).ok().flatten()
+                let own = own(stored.len)?;
+                Artifact::open(&self.key, name, stored, own).ok().flatten()
             }
         };
         if found.is_none() {
@@ -125,8 +123,7 @@ impl Cache {
         artifact.store(&self.key, name, &mut file)
     }
 
-    /// A file, and how long it is.
-    fn open_file(&self, name: &Name) -> io::Result<(File, u64)> {
+    fn open_file(&self, name: &Name) -> io::Result<Stored<File>> {
         // No links; and a pipe must not block the open.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         let mut options = OpenOptions::new();
@@ -138,7 +135,7 @@ impl Cache {
         let file = file.into_std();
         // The time of the last use, by which files are pruned. Without it this file goes earlier than it should.
         file.set_modified(SystemTime::now()).unwrap_or_default();
-        Ok((file, found.len()))
+        Ok(Stored { file, len: found.len() })
     }
 
     /// Removes the least recently used files until the rest is within the bound.
@@ -178,7 +175,7 @@ mod tests {
 
     use wasmtime::Engine;
 
-    use super::super::code_files::CodeSpace;
+    use super::super::code_space::CodeSpace;
     use super::*;
     use crate::hook::wasm::compile::Digest;
 
@@ -210,14 +207,16 @@ mod tests {
         let artifact = || {
             let mut code = tempfile::tempfile().unwrap();
             code.write_all(&[7; 100]).unwrap();
-            Artifact::compiled(code, CodeSpace::default())
+            Artifact::new(code, CodeSpace::default())
         };
         let [a, b, c] = ["a", "b", "c"].map(name);
         for (name, hours) in [(&a, 3), (&b, 2)] {
             cache.keep(name, &artifact());
             used(&folder, name.as_str(), hours);
         }
-        let found = cache.find(&a, &CodeFiles::new(None), u64::MAX).unwrap();
+        let found = cache
+            .find(&a, |_| Ok(Artifact::new(tempfile::tempfile().unwrap(), CodeSpace::default())))
+            .unwrap();
         assert!(found.is_some(), "which is a use");
         cache.keep(&c, &artifact());
         assert_eq!(files(&folder), BTreeSet::from([&a, &c].map(|name| name.as_str().to_owned())));

@@ -161,7 +161,7 @@ impl<'a> Outline<'a> {
 pub(super) const ALLOWED: WasmFeatures =
     WasmFeatures::WASM2.difference(WasmFeatures::GC_TYPES).union(WasmFeatures::FLOATS);
 
-/// The same for components: libraries that are linked at run time begin with constants that are computed.
+/// Features that components may use: libraries that are linked at run time begin with constants that are computed.
 pub(super) const ALLOWED_IN_COMPONENTS: WasmFeatures =
     ALLOWED.union(WasmFeatures::COMPONENT_MODEL).union(WasmFeatures::EXTENDED_CONST);
 

@@ -12,7 +12,7 @@ use super::start_work::ModuleStart;
 /// Modules or components that one component can name; the engine takes no more either.
 const MAX_NUMBERED: usize = 1000;
 
-/// What is handed over is known only where it is instantiated.
+/// Refusal of modules or components that are handed over, as those are known only where they are instantiated.
 const HANDED_OVER: &str = "modules or components are imported in it: build its parts as one component";
 
 /// Steps of a component, as far as it has been read.
@@ -20,11 +20,11 @@ const HANDED_OVER: &str = "modules or components are imported in it: build its p
 pub(super) struct ComponentStart {
     /// The component or module that is being read, behind those that it lies in.
     open: Vec<OpenSection>,
-    /// Of the whole.
+    /// Steps of the whole.
     steps: u64,
-    /// Of the module or component with the most.
+    /// Steps of the module or component with the most.
     max: u64,
-    /// Of all modules that have been read.
+    /// Sparse pages of all modules that have been read.
     sparse_pages: u64,
     gaps: u64,
 }
@@ -35,7 +35,7 @@ enum OpenSection {
     Component(Numbered),
 }
 
-/// What a component can instantiate, with the steps of each, and the steps of its own instances.
+/// Modules and components that a component can instantiate, with the steps of each, and the steps of its own instances.
 #[derive(Debug, Default)]
 struct Numbered {
     modules: Vec<u64>,

@@ -7,6 +7,7 @@ mod artifact;
 mod cache;
 pub(crate) mod check;
 mod code_files;
+mod code_space;
 mod compiler;
 pub(super) mod component;
 mod component_start;
@@ -34,7 +35,8 @@ pub use artifact::SealKey;
 use artifact::{Artifact, Name};
 use cache::Cache;
 use code_files::CodeFiles;
-pub(super) use code_files::CodeSpace;
+pub(super) use code_space::CodeSpace;
+use code_space::LoadedCode;
 pub use compiler::compile;
 use compiler::{Compiler, Source};
 pub use module_error::ModuleError;
@@ -54,11 +56,11 @@ pub struct ModuleSettings {
     pub compilations: usize,
     /// The folder of compiled modules; without it they are not kept.
     pub cache: Option<PathBuf>,
-    /// What seals them; without it they are neither read nor kept.
+    /// Key that seals compiled modules; without it they are neither read nor kept.
     pub seal_key: Option<SealKey>,
     /// The folder of the interpreters of scripts.
     pub runners: Option<PathBuf>,
-    /// They are compiled as the server starts, not with the first script.
+    /// The runners are compiled as the server starts, not with the first script.
     pub prepare_runners: bool,
 }
 
@@ -71,7 +73,7 @@ pub struct ModuleBounds {
     pub size: u64,
     /// Functions of its own; a table may have as many elements.
     pub functions: u32,
-    /// Of the processor, so that a busy machine refuses nothing.
+    /// Time of the processor, so that a busy machine refuses nothing.
     pub compile_time: Duration,
     /// Address space of the compiler.
     pub compile_memory: u64,
@@ -122,7 +124,7 @@ pub fn engine_config() -> Config {
     config
 }
 
-/// The same for components.
+/// The settings of an engine for components, where they decide about code.
 pub fn component_engine_config() -> Config {
     let mut config = engine_config();
     config.wasm_features(check::ALLOWED_IN_COMPONENTS, true);
@@ -161,12 +163,12 @@ pub(super) struct Inspected {
     module: Unpacked,
 }
 
-/// What is known of a module without its bytes.
+/// Facts about a module without its bytes.
 #[derive(Clone, Copy)]
 pub(super) struct ModuleFacts {
     pub(super) digest: Digest,
     pub(super) size: usize,
-    /// What each call begins with.
+    /// Work that each call begins with.
     pub(super) start: StartWork,
 }
 
@@ -188,6 +190,7 @@ pub(super) struct CodeLoader {
     compiler: Compiler,
     cache: Option<Arc<Cache>>,
     files: Arc<CodeFiles>,
+    loaded: LoadedCode,
 }
 
 impl ModuleSettings {
@@ -234,6 +237,7 @@ impl CodeLoader {
             },
             compiler: Compiler::new(settings),
             files: Arc::new(CodeFiles::new(cache.clone())),
+            loaded: LoadedCode::default(),
             cache,
         }
     }
@@ -264,14 +268,14 @@ impl CodeLoader {
         }
         let files = Arc::clone(&self.files);
         let create = move || {
-            let output = files.create().map_err(|error| ModuleError::Code(error.to_string()))?;
+            let output = files.create()?;
             let source = files.spill(&module.bytes).map_or(Source::Memory(module), Source::Disk);
             Ok((source, output))
         };
         let (source, output) = blocking(create).await?;
         let (output, start) = self.compiler.compile(source, bounds, output).await?;
         let size = output.metadata().map_err(|error| ModuleError::Code(error.to_string()))?.len();
-        let artifact = Arc::new(Artifact::compiled(output, self.files.space(size, bounds.code)?));
+        let artifact = Arc::new(Artifact::new(output, self.loaded.add(size, bounds.code)?));
         let engine = engine.clone();
         let compiled = Arc::clone(&artifact);
         let code = blocking(move || {
@@ -297,11 +301,15 @@ impl CodeLoader {
 
     async fn cached(&self, name: &Name, kind: WasmKind, max_code: u64) -> Result<Option<Code>, ModuleError> {
         let Some(cache) = self.cache.clone() else { return Ok(None) };
-        let files = Arc::clone(&self.files);
+        let (files, loaded) = (Arc::clone(&self.files), self.loaded.clone());
         let engine = self.engines.of(kind).clone();
         let name = name.clone();
         let find = move || {
-            let Some(found) = cache.find(&name, &files, max_code)? else { return Ok(None) };
+            let own = |len| {
+                let space = loaded.add(len, max_code)?;
+                Ok(Artifact::new(files.create()?, space))
+            };
+            let Some(found) = cache.find(&name, own)? else { return Ok(None) };
             let warn = |error: &wasmtime::Error| {
                 tracing::warn!(file = name.as_str(), %error, "no code of this engine: the module is compiled again");
             };

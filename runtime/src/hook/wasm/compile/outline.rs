@@ -22,14 +22,14 @@ const MAX_GAPS: u64 = 64 << 20;
 /// The two kinds of WebAssembly files that hooks are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WasmKind {
-    /// Of preview 1.
+    /// A module of preview 1.
     Module,
-    /// Of preview 2.
+    /// A component of preview 2.
     Component,
 }
 
 impl WasmKind {
-    /// By the layer, which follows the version in the first eight bytes.
+    /// The kind by the layer, which follows the version in the first eight bytes.
     pub fn of(bytes: &[u8]) -> Self {
         if bytes.get(6..8) == Some(&[1, 0]) { Self::Component } else { Self::Module }
     }

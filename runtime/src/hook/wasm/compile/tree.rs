@@ -20,7 +20,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Bytes of a name besides its text.
 const ENTRY: u64 = 100;
 
-/// What a component's instances, imports and exports are, each written out.
+/// A component's instances, imports and exports, each written out.
 #[derive(Default)]
 struct Tree {
     /// Bytes of each component count as often as it is instantiated.
@@ -314,7 +314,7 @@ mod tests {
         );
     }
 
-    /// What doubles thirty times would take minutes and GiB, were it walked through.
+    /// Parts that double thirty times would take minutes and GiB, were they walked through.
     #[test]
     fn what_repeats_is_looked_at_once() {
         let component = format!("(component $c {})", doubling(10));

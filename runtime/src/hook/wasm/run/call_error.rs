@@ -16,7 +16,7 @@ use crate::memory::MemoryShort;
 /// Bytes of a function's name.
 const MAX_NAME: usize = 200;
 
-/// What stands between an author's function and the trap: names of it say nothing to an author.
+/// Functions between an author's function and the trap: their names say nothing to an author.
 const FOREIGN: [&str; 9] = [
     "abort",
     "rust_panic",
@@ -52,7 +52,7 @@ pub enum CallError {
     Trap { trap: String, place: String, said: String },
     #[error("the hook exited with code {code}; 0 is success{said}")]
     Exit { code: i32, said: String },
-    /// What its interpreter says of it: the place and the error, then the lines that led there.
+    /// Error that the interpreter prints: the place and the error, then the lines that led there.
     #[error("the script failed: {0}")]
     Script(String),
     #[error("the hook could not be started: {0}")]
@@ -103,7 +103,7 @@ pub(super) enum Failure {
     Running(wasmtime::Error),
 }
 
-/// What a panic says.
+/// Text of a panic.
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason was given");

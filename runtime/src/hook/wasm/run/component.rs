@@ -17,9 +17,9 @@ use crate::hook::wasm::wasi::{Charge, ComponentState, Exit};
 #[derive(Clone)]
 pub(super) struct ReadyComponent {
     ready: InstancePre<ComponentState>,
-    /// Of a command.
+    /// Entry of a command.
     run: Option<ComponentExportIndex>,
-    /// Of the world `metahook:hook`, by hook.
+    /// Functions of the world `metahook:hook`, by hook.
     hooks: BTreeMap<&'static str, ComponentExportIndex>,
 }
 

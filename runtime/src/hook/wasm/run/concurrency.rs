@@ -27,11 +27,11 @@ const MAX_BEGUN: usize = 512;
 #[derive(Debug)]
 pub(super) struct Concurrency {
     permits: Arc<Semaphore>,
-    /// Of calls that have begun, each with an instance of the pool.
+    /// Permits of calls that have begun, each with an instance of the pool.
     begun: Arc<Semaphore>,
     /// Calls of one controller that have begun: hooks that keep their cores busy leave some to others.
     max_per_controller: usize,
-    /// At least those that have or want a permit.
+    /// Controllers, at least those that have or want a permit.
     controllers: Mutex<BTreeMap<Box<str>, Controller>>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Concurrency {
 struct Controller {
     permits: Arc<Semaphore>,
     turn: Arc<Semaphore>,
-    /// Its calls begin no earlier: one of them kept a thread from everybody.
+    /// Calls of the controller begin no earlier: one of them kept a thread from everybody.
     held_until: Arc<Mutex<Option<Instant>>>,
 }
 

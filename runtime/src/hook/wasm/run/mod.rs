@@ -90,7 +90,7 @@ pub struct Module {
     pub(crate) runner: Option<Arc<Module>>,
     ready: Ready,
     start: StartWork,
-    /// What the interpreter runs.
+    /// Script that the interpreter runs.
     script: Option<Script>,
     conduct: Conduct,
     /// Taken for as long as its code is; a script's is that of its runner.
@@ -325,7 +325,7 @@ fn engine(config: fn() -> Config, pool: PoolingAllocationConfig) -> wasmtime::Re
     })
 }
 
-/// What one call has at most.
+/// Most that one call has of each.
 #[derive(Clone, Copy)]
 struct PerCall {
     instances: usize,

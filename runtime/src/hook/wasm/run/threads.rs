@@ -41,7 +41,7 @@ pub(super) struct HookThreads {
     runtime: Option<runtime::Runtime>,
 }
 
-/// What the calls of a module have shown so far.
+/// Behaviour that the calls of a module have shown so far.
 #[derive(Debug, Default)]
 pub(super) struct Conduct {
     /// Calls since the last long slice.

@@ -51,7 +51,7 @@ enum Slice<T> {
 struct Sliced<F> {
     run: Pin<Box<F>>,
     longest: Duration,
-    /// Of the processor; only on threads of hooks.
+    /// Longest time of the processor; only on threads of hooks.
     longest_busy: Duration,
     watch: Watch,
     timeout_at: std::time::Instant,

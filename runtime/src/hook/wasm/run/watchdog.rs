@@ -17,7 +17,7 @@ pub(super) const GRACE: Duration = Duration::from_millis(250);
 /// How often the watchdog looks.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// What a call that runs no slice has for the end of its time.
+/// Value of [`Watched::late_at`] for a call that runs no slice.
 const IDLE: u64 = u64::MAX;
 
 /// The calls that have begun, and the thread that looks at them.
@@ -39,7 +39,7 @@ struct WatchedCalls {
     calls: BTreeMap<u64, Arc<Watched>>,
 }
 
-/// What the watchdog knows of a call.
+/// A call as the watchdog sees it.
 pub(super) struct Watched {
     pub(super) controller: Box<str>,
     hook: Box<str>,

@@ -10,7 +10,7 @@ use crate::hook::wasm::compile::{ModuleBounds, ModuleError, Unpacked, blocking};
 
 /// The turns of all modules of a server.
 pub(super) struct LoadTurns {
-    /// Of the bytes of modules, from before they are unpacked until they are loaded.
+    /// Permits for the bytes of modules, from before they are unpacked until they are loaded.
     bytes: Arc<Semaphore>,
     /// One at a time: a decoder has a window of 8 MiB, whatever it reads.
     decoder: Arc<Semaphore>,

@@ -116,7 +116,7 @@ impl HookSources {
         Self { objects, modules, memory: Arc::new(memory) }
     }
 
-    /// The same, with the module of this file in the place of all others.
+    /// Takes the module of this file in the place of all others.
     pub(crate) fn with_module_file(self, path: PathBuf) -> Self {
         Self { modules: self.modules.out_of_file(path), ..self }
     }

@@ -16,7 +16,7 @@ use crate::hook::wasm::run::Module;
 /// How often the file is looked at. Two looks in a row have to agree.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What a look at the file sees without reading it; `None`: it is not there.
+/// Metadata of the file, which is seen without reading it; `None`: it is not there.
 type Look = Option<(SystemTime, u64)>;
 
 pub(super) struct ModuleFile {

@@ -33,7 +33,7 @@ pub(crate) enum ModuleSourceError {
     TwoModules { map: Arc<Reference>, key: String },
     #[error("the {map} cannot be read: {message}")]
     Unreadable { map: Arc<Reference>, message: Arc<str> },
-    /// It was read, and the controller's account no longer may.
+    /// The module was read, and the controller's account no longer may.
     #[error("the {map} may no longer be read: {message}")]
     TakenAway { map: Arc<Reference>, message: Arc<str> },
     #[error("{map}, key {:?}: {source}", index_key(key))]

@@ -30,7 +30,7 @@ const MAX_FAILURES: usize = 256;
 pub struct ModuleRegistry {
     pub(super) runtime: Runtime,
     pub(super) bounds: ModuleBounds,
-    /// Of a call without a controller.
+    /// Limits of a call without a controller.
     pub(super) limits: Limits,
     pub(super) code: CodeLoader,
     pub(super) runners: Runners,

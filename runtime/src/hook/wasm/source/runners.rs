@@ -13,7 +13,7 @@ use crate::hook::wasm::run::Module;
 pub(super) struct Runners {
     folder: Option<PathBuf>,
     pub(super) loaded: BTreeMap<Language, Mutex<Weak<Module>>>,
-    /// Those that no cache keeps.
+    /// Runners that no cache keeps.
     pub(super) held: Mutex<Vec<Arc<Module>>>,
 }
 

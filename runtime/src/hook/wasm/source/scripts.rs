@@ -16,7 +16,8 @@ use crate::hook::wasm::run::{Call, CallError, Files, MountedFolder, Reservation,
 /// Bytes of a script, as much as a ConfigMap holds.
 const MAX_SCRIPT: u64 = 1 << 20;
 
-/// Of the compilation of a runner, which is the server's own and larger than any hook: `CPython` takes ten seconds of two cores.
+/// Bounds of a runner's compilation, which is the server's own and larger than any hook's: `CPython` takes ten seconds
+/// of two cores.
 const RUNNER_BOUNDS: ModuleBounds = ModuleBounds {
     packed: 64 << 20,
     size: 64 << 20,

@@ -29,9 +29,9 @@ pub(super) enum OpenDescriptor {
 
 pub(super) struct Folder {
     mount: usize,
-    /// It was open at the start.
+    /// The descriptor was open at the start.
     given: bool,
-    /// Its entries, from the moment that the hook begins to list it.
+    /// The folder's entries, from the moment that the hook begins to list it.
     listed: Vec<Entry>,
 }
 

@@ -248,7 +248,7 @@ fn folders(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// What a function wants of a descriptor that it only looks at.
+/// Kind of descriptor that a function wants to look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Open,

@@ -32,7 +32,7 @@ pub struct MountedFiles(Arc<Files>);
 #[derive(Debug)]
 pub(super) struct ResolvedPath {
     pub(super) stat: Stat,
-    /// Of a file.
+    /// Content of a file.
     pub(super) content: Option<Bytes>,
 }
 
@@ -131,7 +131,7 @@ impl MountedFolder {
     }
 }
 
-/// The same for the same path on every machine; never 0, which programs take for unknown.
+/// Inode of a path, the same on every machine; never 0, which programs take for unknown.
 fn inode(path: &str) -> u64 {
     let hash: [u8; 32] = Sha256::digest(path).into();
     hash.first_chunk().map_or(1, |first| u64::from_le_bytes(*first)).max(1)

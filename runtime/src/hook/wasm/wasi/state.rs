@@ -26,7 +26,7 @@ pub struct Call<'a> {
     pub seed: Seed,
     /// The folders that the hook may read.
     pub mounts: &'a [MountedFolder],
-    /// What the call's memory and output are charged to.
+    /// Reservation that the call's memory and output are charged to.
     pub memory: Reservation,
 }
 
@@ -51,7 +51,8 @@ impl Call<'_> {
     }
 }
 
-/// Of one component: that of `CPython` has about forty instances, a few tables, and one memory. A module has one of each.
+/// Instances of one component: that of `CPython` has about forty instances, a few tables, and one memory. A module has
+/// one of each.
 pub(crate) const MAX_INSTANCES: usize = 128;
 pub(crate) const MAX_TABLES: usize = 16;
 pub(crate) const MAX_MEMORIES: usize = 4;
@@ -78,7 +79,7 @@ pub struct CallState {
     pub(super) fuel_at_yield: u64,
     /// The cost so far of the call into the host that is under way, also where it fails in the end.
     pub(super) cost: u64,
-    /// It asked for a socket, which no hook gets.
+    /// The hook asked for a socket, which no hook gets.
     pub(crate) wanted_network: bool,
     /// The program is an interpreter: its last words are about its script.
     pub(crate) is_script: bool,
@@ -182,7 +183,7 @@ impl Output {
         Self { bytes: Vec::new(), memory, lost: 0, bound }
     }
 
-    /// What was printed so far and the room for more, which are gone from here.
+    /// Takes the output so far and the room for more, which are gone from here.
     pub(super) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::new(0, self.memory.clone()))
     }

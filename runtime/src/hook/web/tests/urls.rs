@@ -5,8 +5,9 @@ use super::*;
 /// Host and port, and what a request asks for; `None`: refused.
 type Reading = Option<(&'static str, &'static str)>;
 
-/// What both read alike. The WHATWG's rules differ in many of these: they resolve dots in paths, leave out default ports,
-/// change the case of hosts and take short numbers for addresses, so a path that a proxy forwards or signs would change.
+/// URLs that both read alike. The WHATWG's rules differ in many of these: they resolve dots in paths, leave out default
+/// ports, change the case of hosts and take short numbers for addresses, so a path that a proxy forwards or signs would
+/// change.
 const ALIKE: &[(&str, Reading)] = &[
     ("http://h/a/../b", Some(("h", "/a/../b"))),
     ("http://h//x", Some(("h", "//x"))),

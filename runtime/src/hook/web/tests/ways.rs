@@ -242,7 +242,8 @@ async fn tls_server(certified: Certified, protocols: &[&[u8]]) -> SocketAddr {
     tls_server_for(certified, protocols, None, 1).await
 }
 
-/// The same for several connections, one after the other; only for clients that this authority signed for, if there is one.
+/// Serves several connections over TLS, one after the other; only for clients that this authority signed for, if there
+/// is one.
 pub(super) async fn tls_server_for(
     (certificate, key): Certified,
     protocols: &[&[u8]],

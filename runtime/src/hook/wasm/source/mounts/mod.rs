@@ -42,7 +42,7 @@ struct Reservation {
 /// The mounts as the calls of one reconcile see them: the content of one moment.
 pub(crate) struct Mounts {
     pub(crate) folders: Vec<MountedFolder>,
-    /// Of all paths, names of files and contents. Never shown: it would tell something of a Secret.
+    /// Digest of all paths, names of files and contents. Never shown: it would tell something of a Secret.
     pub(super) digest: Fingerprint,
     /// Counted against the bound on all mounts until the last call that sees them ends.
     _versions: Vec<Arc<Version>>,

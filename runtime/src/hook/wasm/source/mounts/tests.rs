@@ -9,7 +9,7 @@ struct World {
     set: MountSet,
 }
 
-/// What a file `key` with this text takes.
+/// Bytes that a file `key` with this text takes.
 fn taken(text: &str) -> u64 {
     memory_of(&of(&[("key", text)]))
 }

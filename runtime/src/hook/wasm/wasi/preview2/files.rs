@@ -26,7 +26,7 @@ use crate::hook::wasm::wasi::{ENTRY_COST, LOOKUP_COST};
 struct OpenFile {
     folder: MountedFolder,
     stat: Stat,
-    /// Of a file.
+    /// Content of a file.
     content: Option<Bytes>,
 }
 

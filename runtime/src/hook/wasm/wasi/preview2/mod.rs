@@ -38,11 +38,11 @@ const MAX_HANDED: usize = 1 << 20;
 /// The data of one component's instances.
 pub(crate) struct ComponentState {
     call: CallState,
-    /// Of the host function that runs.
+    /// Cost of the host function that runs.
     cost: Cost,
     /// When work of the engine last gave way.
     gave_way: Instant,
-    /// Its arguments and pipes.
+    /// The component's arguments and pipes.
     wasi: WasiCtx,
     table: ResourceTable,
     stdout: Sink,
@@ -106,7 +106,7 @@ impl ComponentState {
         self.stdout.lose(self.max_answer);
     }
 
-    /// What is left of a call that has ended.
+    /// The state of a call that has ended, with its output.
     pub(crate) fn into_call(self) -> CallState {
         let Self { mut call, stdout, stderr, .. } = self;
         stdout.end(&mut call.stdout);

@@ -43,7 +43,7 @@ impl StdinStream for Source {
         Box::new(self.clone())
     }
 
-    /// Of preview 3, which components do not get.
+    /// A stream of preview 3, which components do not get: it is empty.
     fn async_stream(&self) -> Box<dyn AsyncRead + Send + Sync> {
         Box::new(tokio::io::empty())
     }
@@ -116,7 +116,7 @@ impl StdoutStream for Sink {
         Box::new(self.clone())
     }
 
-    /// Of preview 3, which components do not get.
+    /// A stream of preview 3, which components do not get: it drops all bytes.
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
         Box::new(tokio::io::sink())
     }

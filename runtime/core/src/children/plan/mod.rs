@@ -1,5 +1,8 @@
 //! Planning of children: observed and desired objects, strategies and the write history make a plan.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -89,12 +92,12 @@ pub fn to_read<'a>(
     all().filter(is_read).map(|(_, object)| &**object).collect()
 }
 
-/// What the dry run of an [`Op::Probe`] led to.
+/// Result of the dry run of an [`Op::Probe`].
 #[derive(Debug)]
 pub enum DryRunResult {
-    /// It would become this.
+    /// The object would become this.
     Becomes(Box<Object>),
-    /// It cannot become that: what cannot be changed is made anew.
+    /// The object cannot become that: what cannot be changed is made anew.
     Refused,
     /// It may not be changed so, or not at all, whatever with.
     Forbidden,
@@ -102,14 +105,14 @@ pub enum DryRunResult {
     Unable,
 }
 
-/// What is done after a dry run.
+/// Decision after a dry run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DryRunVerdict {
     /// One of the probe's two operations.
     Do(Op),
-    /// What differs is what the API server makes of what is wanted.
+    /// The child is left: it differs only by what the API server makes of the wanted one.
     AsItIs,
-    /// It is left, but the dry run did not show whether it should be.
+    /// The child is left, but the dry run did not show whether it should be.
     Unknown,
 }
 
@@ -170,7 +173,7 @@ fn records(write: &Op, before: &Value) -> bool {
     }
 }
 
-/// What an answer to a write of a child teaches, or that to a dry run after which it was left as it is.
+/// Learns from the answer to a write of a child, or to a dry run after which the child was left as it is.
 pub fn learn(history: &mut WriteHistory, owner: Owner<'_>, id: &ObjectId, desired: &Value, answer: &Object) {
     let child = Child { owner, kind: owner.child_kind(&id.resource), desired, id };
     let Ok(observed) = answer.value() else { return };
@@ -191,8 +194,8 @@ pub fn learn(history: &mut WriteHistory, owner: Owner<'_>, id: &ObjectId, desire
     history.record_response(id, answer, applied, &server_defaults, settled);
 }
 
-/// What an answer to `op`, which wrote a child, teaches. What the API server made of what dynamic apply sent matters when
-/// the child is another than in the answer, which most never are: until then the answer is kept as it is.
+/// Learns from the answer to `op`, which wrote a child. Changes that the API server made to what dynamic apply sent
+/// matter when the child is another than in the answer, which most never are: until then the answer is kept as it is.
 pub fn wrote(history: &mut WriteHistory, owner: Owner<'_>, op: &Op, desired: &Value, answer: &Arc<Object>) {
     let id = op.id();
     let child = Child { owner, kind: owner.child_kind(&id.resource), desired, id };
@@ -273,7 +276,7 @@ pub fn new_object(owner: Owner<'_>, id: &ObjectId, desired: &Value) -> Value {
     Child { owner, kind: None, desired, id }.new_object()
 }
 
-/// What of an object can differ between two that are the same to its owner.
+/// The part of an object that matters to its owner: all but the API server's fields and the record of what was applied.
 fn content(mut object: Value) -> Value {
     drop_the_servers(&mut object);
     if let Some(Value::Object(metadata)) = object.get_mut("metadata")
@@ -286,146 +289,4 @@ fn content(mut object: Value) -> Value {
         }
     }
     object
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::api::ControllerKind;
-    use crate::api::common::UpdateMethod;
-    use crate::children::claims::owner_reference;
-    use crate::children::desired::ChildKind;
-    use crate::object::id::Key;
-    use crate::object::testing::{Build, a, resource};
-
-    fn observed() -> Build {
-        let annotations = json!({ LAST_APPLIED: "{}" });
-        a("v1", "Pod", "n/x").with("metadata.annotations", annotations).with("spec.image", json!("theirs"))
-    }
-
-    /// What is done where the image is not as wanted, nor maybe a label.
-    fn judged(observed: Build, label: bool, probed: &DryRunResult, history: &WriteHistory) -> &'static str {
-        let observed = observed.object();
-        let id = ObjectId { resource: resource("v1", "Pod"), key: observed.key.clone() };
-        let mut body = observed.value().unwrap();
-        body["spec"]["image"] = json!("ours");
-        if label {
-            body["metadata"]["labels"] = json!({"ours": "1"});
-        }
-        let write = Op::Replace { id: id.clone(), body: body.clone() };
-        let anew = Op::Recreate { id, uid: observed.uid.clone(), body, manager: None };
-        match judge((write, anew), &observed, probed, history).unwrap() {
-            DryRunVerdict::Do(op) => op.verb(),
-            DryRunVerdict::AsItIs => "as it is",
-            DryRunVerdict::Unknown => "unknown",
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_changed_is_made_anew_but_for_what_the_api_server_made_of_it_at_first() {
-        let nothing = WriteHistory::default();
-        let of = |generation: i64, label| {
-            judged(
-                observed().with("metadata.generation", json!(generation)),
-                label,
-                &DryRunResult::Refused,
-                &nothing,
-            )
-        };
-        assert_eq!([of(1, false), of(1, true), of(2, false)], ["as it is", "recreate", "recreate"]);
-    }
-
-    #[test]
-    fn the_place_that_a_write_changes_is_found_beside_its_record() {
-        let object = |record: &str, time: &str, version: &str| json!({"metadata": {"name": "x", "resourceVersion": version, "annotations": {LAST_APPLIED: record, "at": time}}});
-        let observed = object("{}", "1", "7");
-        assert_eq!(first_change(&observed, &observed), None);
-        assert_eq!(first_change(&observed, &object("{1}", "1", "8")), None);
-        let changed = first_change(&observed, &object("{1}", "2", "7"));
-        assert_eq!(changed.as_deref(), Some("metadata.annotations.at"));
-    }
-
-    #[test]
-    fn an_order_that_cannot_be_changed_is_left() {
-        let pod = |names: [&str; 2]| {
-            let env = names.map(|name| json!({"name": name}));
-            a("v1", "Pod", "n/x").with("spec.env", json!(env)).with("spec.image", json!("ours"))
-        };
-        let observed = pod(["a", "b"]).object();
-        let judged = |wanted: Build| {
-            let id = ObjectId { resource: resource("v1", "Pod"), key: observed.key.clone() };
-            let write = Op::Replace { id, body: wanted.object().value().unwrap() };
-            judge((write.clone(), write), &observed, &DryRunResult::Refused, &WriteHistory::default())
-                .unwrap()
-        };
-        assert_eq!(judged(pod(["b", "a"])), DryRunVerdict::AsItIs);
-        let other = pod(["b", "a"]).with("spec.image", json!("theirs"));
-        assert!(matches!(judged(other), DryRunVerdict::Do(Op::Replace { .. })));
-    }
-
-    #[test]
-    fn without_dry_runs_only_what_is_known_to_have_changed_is_made_anew() {
-        let (mut seen, nothing) = (WriteHistory::default(), WriteHistory::default());
-        seen.answered(&observed().object().uid);
-        for probed in [DryRunResult::Unable, DryRunResult::Forbidden] {
-            assert_eq!(judged(observed(), false, &probed, &seen), "recreate");
-            assert_eq!(judged(observed(), false, &probed, &nothing), "unknown");
-        }
-    }
-
-    #[test]
-    fn what_is_not_recorded_as_it_was_sent_is_learned_at_once() {
-        let parent = a("e/v1", "P", "n/p").uid("p").object();
-        let rules = ["Pod", "Secret"].map(|kind| ChildKind::new(resource("v1", kind), UpdateMethod::InPlace));
-        let owner = Owner {
-            parent: &parent,
-            kind: ControllerKind::Composite,
-            controller: "c",
-            child_kinds: &rules,
-            hash_secrets: true,
-        };
-        let late = |kind: &str, record: &str| {
-            let id = ObjectId { resource: resource("v1", kind), key: Key::new("n", "x") };
-            let wanted = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "namespace": "n"}, "data": {"a": "Yg=="}});
-            let body = new_object(owner, &id, &wanted);
-            let sent = annotation(&body, LAST_APPLIED).unwrap_or_default().replace("Yg==", record);
-            let made = a("v1", kind, "n/x").with("metadata.annotations", json!({ LAST_APPLIED: sent }));
-            let answer = made.with("data", json!({"a": "Yg=="})).object();
-            let mut history = WriteHistory::default();
-            wrote(&mut history, owner, &Op::Create { id: id.clone(), body }, &wanted, &answer);
-            let is_settled = history
-                .is_settled(&id, &answer, || Child { owner, kind: None, desired: &wanted, id: &id }.print());
-            (read_late(&history, owner, &ChildMap::default()).len(), is_settled)
-        };
-        assert_eq!(late("Pod", "Yg=="), (1, true));
-        assert_eq!(late("Pod", "other"), (0, false), "another client changed the record");
-        assert_eq!(late("Secret", "Yg=="), (0, true), "hashes do not tell what was sent");
-    }
-
-    #[test]
-    fn applied_by_the_server_an_item_that_a_client_adds_to_a_list_is_drift() {
-        let parent = a("e/v1", "P", "n/p").uid("p").object();
-        let apply = Apply::ServerSide("me".into());
-        let rules = [ChildKind { apply, ..ChildKind::new(resource("v1", "Pod"), UpdateMethod::InPlace) }];
-        let owner = Owner {
-            parent: &parent,
-            kind: ControllerKind::Composite,
-            controller: "c",
-            child_kinds: &rules,
-            hash_secrets: false,
-        };
-        let id = ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", "x") };
-        let spec = |items: Value| json!({ "items": items });
-        let wanted = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "n"}, "spec": spec(json!([{"name": "a"}]))});
-        let made = |items: Value| {
-            let made = a("v1", "Pod", "n/x").with("spec", spec(items));
-            made.with("metadata.ownerReferences", json!([owner_reference(&parent)])).object()
-        };
-        let mut history = WriteHistory::default();
-        learn(&mut history, owner, &id, &wanted, &made(json!([{"name": "a"}])));
-        assert!(is_as_wanted(owner, &id, &made(json!([{"name": "a"}])), &wanted, &history));
-        assert!(!is_as_wanted(owner, &id, &made(json!([{"name": "a"}, {"name": "b"}])), &wanted, &history));
-    }
 }
