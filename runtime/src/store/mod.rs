@@ -15,19 +15,18 @@ pub(crate) mod change_queue;
 mod feed;
 pub(crate) mod listeners;
 mod own_writes;
+mod stores;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::server_objects::ServerObjects;
 use metahook_core::cache::{Cache, CacheEvent};
 use metahook_core::object::Object;
-use metahook_core::object::cached::{CachedObject, MAX_UNSEEN_BYTES};
-use metahook_core::object::id::{Gvr, Key, ObjectId, Resource, Uid};
+use metahook_core::object::cached::CachedObject;
+use metahook_core::object::id::{Key, ObjectId, Resource, Uid};
 use metahook_core::object::selector::Selector;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -37,24 +36,12 @@ use crate::cluster::api_client::ApiClient;
 use crate::cluster::objects::RequestError;
 use crate::cluster::restores::Restores;
 use crate::sync::lock;
-use budget::{Account, CacheBudget, HeldPlace};
+use budget::Account;
 use change_queue::ChangeQueue;
-use feed::Fed;
 use listeners::{ChangedKeys, Listener, ObjectChanges};
 use own_writes::OwnWrites;
 pub(crate) use own_writes::{Change, WriteGuard, Writer};
-
-/// All stores in use.
-pub(crate) struct Stores {
-    api: ApiClient,
-    /// The account of a controller, with whose rights they are read.
-    account: Option<Arc<str>>,
-    budget: CacheBudget,
-    open: Mutex<BTreeMap<Place, Weak<Store>>>,
-}
-
-/// A resource, in one namespace or in all.
-type Place = (Gvr, Option<Arc<str>>);
+pub(crate) use stores::Stores;
 
 /// The objects of one resource. Its watch ends with its last holder.
 pub(crate) struct Store {
@@ -110,88 +97,6 @@ const SLOW_LIST: Duration = Duration::from_secs(10);
 
 /// A watch that breaks so often in a row is in trouble; others are taken up again before a user could read of it.
 const MAX_BREAKS: u32 = 3;
-
-impl Stores {
-    /// Stores without a bound.
-    #[cfg(test)]
-    pub(crate) fn new(api: ApiClient) -> Self {
-        Self::within(api, CacheBudget::new(None))
-    }
-
-    /// Stores that together with others hold as many bytes as the budget has.
-    pub(crate) fn within(api: ApiClient, budget: CacheBudget) -> Self {
-        Self { api, account: None, budget, open: Mutex::default() }
-    }
-
-    /// Stores where `api` acts as an account: objects that it may no longer list are shown no longer. They share the
-    /// budget of these stores.
-    pub(crate) fn of_account(&self, api: ApiClient, account: &ServiceAccountRef) -> Self {
-        let account = format!("{}/{}", account.namespace, account.name);
-        Self { account: Some(account.into()), ..Self::within(api, self.budget.clone()) }
-    }
-
-    /// The store of a resource; the first call starts its watch.
-    pub(crate) fn open(&self, resource: &Arc<Resource>) -> Arc<Store> {
-        self.open_within(resource, None)
-    }
-
-    /// The store of one namespace alone, where the right to see the others may be missing.
-    pub(crate) fn open_within(&self, resource: &Arc<Resource>, namespace: Option<&Arc<str>>) -> Arc<Store> {
-        let store = self.open_with((resource, namespace), Cache::default(), false);
-        store.keep_whole();
-        store
-    }
-
-    /// The store of a resource without which the server does nothing: it never gives way.
-    pub(crate) fn open_to_stay(&self, resource: &Arc<Resource>) -> Arc<Store> {
-        self.open_with((resource, None), Cache::default(), true)
-    }
-
-    /// The store of a resource for a holder that looks for children alone: large objects that are no controller's may
-    /// be held by their metadata.
-    pub(crate) fn open_for_children(&self, resource: &Arc<Resource>) -> Arc<Store> {
-        self.open_with((resource, None), Cache::cutting(MAX_UNSEEN_BYTES), false)
-    }
-
-    /// `cache`: what a new store begins with. `must_stay`: a new store never gives way.
-    fn open_with(
-        &self,
-        (resource, namespace): (&Arc<Resource>, Option<&Arc<str>>),
-        cache: Cache,
-        must_stay: bool,
-    ) -> Arc<Store> {
-        let place = (resource.gvr(), namespace.cloned());
-        let mut open = lock(&self.open);
-        open.retain(|_, store| store.strong_count() > 0);
-        let existing = open.get(&place).and_then(Weak::upgrade);
-        // A kind that was taken away and came back with another scope is another resource.
-        if let Some(store) = existing.filter(|store| store.resource == *resource && !store.has_ended()) {
-            return store;
-        }
-        let (account, namespace) = (self.account.clone(), namespace.cloned());
-        let held = HeldPlace { resource: Arc::clone(resource), namespace: namespace.clone(), account };
-        let account = self.budget.open(held, must_stay);
-        let gives_way = account.gives_way();
-        let store = Arc::new(Store {
-            resource: Arc::clone(resource),
-            namespace: namespace.clone(),
-            state: Mutex::new(State::new(cache, self.api.server_objects(resource), account)),
-            restores: self.api.restores.clone(),
-            api: self.api.clone(),
-            synced: watch::Sender::new(None),
-            relist: Arc::default(),
-            opened: Mutex::new(Instant::now()),
-            of_account: self.account.is_some(),
-            ended: watch::Sender::new(false),
-            task: OnceLock::new(),
-        });
-        let fed = Fed { resource: Arc::clone(resource), namespace, api: self.api.clone() };
-        let task = tokio::spawn(fed.follow(Arc::downgrade(&store), Arc::clone(&store.relist), gives_way));
-        store.task.get_or_init(|| AbortOnDropHandle::new(task));
-        open.insert(place, Arc::downgrade(&store));
-        store
-    }
-}
 
 impl Store {
     /// To be called before one of the objects is written.

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http::{Request, Response};
 use kube::client::Body;
+use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::cache::waiting_changes::WaitingChange;
+use metahook_core::object::cached::MAX_UNSEEN_BYTES;
 use metahook_core::object::id::Gvk;
 
 use super::*;
