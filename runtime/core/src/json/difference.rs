@@ -139,11 +139,33 @@ fn compare_items(
 /// Whether two lists have the same items in another order.
 fn is_reordered(one: &[Value], other: &[Value]) -> bool {
     let sorted = |items: &[Value]| {
-        let mut all: Vec<_> = items.iter().map(to_go_string).collect();
+        let mut all: Vec<_> = items.iter().map(|item| to_go_string(&plain(item))).collect();
         all.sort_unstable();
         all
     };
-    one.len() > 1 && !all_same(one, other) && sorted(one) == sorted(other)
+    one.len() > 1 && one.len() == other.len() && !all_same(one, other) && sorted(one) == sorted(other)
+}
+
+/// The value in the one spelling of all those that are the [`same`].
+pub(crate) fn plain(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let named = members.iter().filter(|(_, value)| !value.is_null());
+            named.map(|(name, value)| (name.clone(), plain(value))).collect()
+        }
+        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Number(number) => {
+            number.as_f64().filter(|_| number.is_f64()).and_then(whole).unwrap_or_else(|| value.clone())
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => value.clone(),
+    }
+}
+
+/// The integer that a float is, where it is one.
+#[expect(clippy::cast_possible_truncation, reason = "within the bound floats hold integers exactly")]
+fn whole(float: f64) -> Option<Value> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    (float.fract() == 0.0 && float.abs() <= EXACT).then(|| Value::from(float as i64))
 }
 
 fn member<'a>(of: &'a Map<String, Value>, name: &str) -> &'a Value {
@@ -242,6 +264,17 @@ mod tests {
             ..Lists::default()
         };
         assert_eq!(differences(&json!({"l": ["a", "b"]}), &json!({"l": ["b", "a"]}), Some(&set)), []);
+    }
+
+    #[test]
+    fn another_order_of_what_is_the_same_is_no_other_value() {
+        let one_order = |wanted: Value, found: Value| {
+            let all = differences(&json!({ "l": wanted }), &json!({ "l": found }), None);
+            assert!(all.len() == 1 && all.iter().all(Difference::is_order_or_extra_item), "{all:?}");
+        };
+        one_order(json!([{"name": false}, {}]), json!([{"a": null}, {"name": false}]));
+        one_order(json!([{"x": [{"a": null}]}, 1]), json!([1.0, {"x": [{}]}]));
+        one_order(json!([1e300, 2]), json!([2.0, 1e300]));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::children::desired::Desired;
 use crate::children::plan::{DryRunResult, DryRunVerdict, judge, learn, wrote};
 use crate::children::write_history::WriteHistory;
 use crate::children::{Op, Owner, last_applied};
-use crate::json::difference::same;
+use crate::json::difference::{plain, same};
 use crate::json::merge::merge;
 use crate::object::id::Key;
 use crate::object::{ChildMap, Object};
@@ -213,7 +213,8 @@ pub(super) fn sort(value: &mut Value) {
         Value::Object(members) => members.values_mut().for_each(sort),
         Value::Array(items) => {
             items.iter_mut().for_each(sort);
-            items.sort_by_key(Value::to_string);
+            // What is the same has one place, however it is spelled.
+            items.sort_by_key(|item| plain(item).to_string());
         }
         _ => {}
     }
