@@ -1,4 +1,12 @@
 //! Gate of all writes to the API server: with leader election it is open only while this server holds the Lease.
+//!
+//! # Guarantees
+//! No byte of a write is handed to a connection after the deadline: the gate is asked before the request is sent, and once more as its
+//! body is read. A machine that was suspended takes that time off the deadline.
+//!
+//! # Assumptions
+//! Whoever extends the deadline holds the Lease until then by this machine's clock. A write whose last byte left in time may be carried
+//! out later: the API server refuses it by its version where another server has written meanwhile.
 
 use std::pin::Pin;
 use std::sync::Arc;

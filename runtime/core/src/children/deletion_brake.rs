@@ -10,7 +10,15 @@
 //! pending, as those whose hook always fails are: from then on only the deletions of these count.
 //!
 //! A deletion that counts is carried out once the controller's status has the number of deletions with it. A server that
-//! starts goes on from that status, and its window begins anew: no order of crashes deletes more than the threshold either.
+//! starts goes on from that status, and its window begins anew.
+//!
+//! # Guarantees
+//! Until a user agrees, a change of hooks or spec deletes no more children than the threshold, in whichever order parents are
+//! reconciled, and however often the server is killed in between.
+//!
+//! # Assumptions
+//! The caller asks before each deletion of a child, records the number in the status before it deletes, and reports each parent that
+//! settles. Time does not go backwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -6,6 +6,7 @@
 mod call_error;
 mod component;
 mod concurrency;
+mod pool;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -21,10 +22,7 @@ use metahook_core::api::policy::{LimitBounds, Limits};
 use metahook_core::hook::{MAX_REQUEST, RequestTooLarge};
 use metahook_core::shorten;
 use tokio_util::sync::CancellationToken;
-use wasmtime::{
-    Config, Enabled, Engine, InstanceAllocationStrategy, InstancePre, Linker, PoolingAllocationConfig, Store,
-    Trap,
-};
+use wasmtime::{InstancePre, Linker, Store, Trap};
 
 use super::compile::{
     Code, CodeSpace, Compiled, Digest, Engines, ModuleError, ModuleFacts, ModuleSettings, Origin, StartWork,
@@ -40,6 +38,7 @@ pub use call_error::CallError;
 use call_error::Failure;
 use component::ReadyComponent;
 use concurrency::{Concurrency, max_begun};
+use pool::{PerCall, engine, pool};
 use threads::{Conduct, HookThreads};
 use turns::{CallTurns, Ran};
 use watchdog::{Watch, Watchdog};
@@ -315,60 +314,6 @@ impl Called {
         drop(ran.turns);
         (Self { answer, log, usage, pure }, ran.longest_slice)
     }
-}
-
-/// An engine with a pool of instances; without one where the address space for it is missing.
-fn engine(config: fn() -> Config, pool: PoolingAllocationConfig) -> wasmtime::Result<Engine> {
-    let mut pooling = config();
-    pooling.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
-    Engine::new(&pooling).or_else(|error| {
-        tracing::warn!(error = %error, "no address space for a pool of instances: each call allocates its own");
-        Engine::new(&config())
-    })
-}
-
-/// Most that one call has of each.
-#[derive(Clone, Copy)]
-struct PerCall {
-    instances: usize,
-    memories: usize,
-    tables: usize,
-}
-
-fn pool(
-    settings: &RuntimeSettings,
-    table_elements: usize,
-    components: usize,
-    per_call: PerCall,
-) -> PoolingAllocationConfig {
-    let count =
-        |per_call: usize| u32::try_from(max_begun(settings.concurrency) * per_call).unwrap_or(u32::MAX);
-    let each = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    let mut pool = PoolingAllocationConfig::new();
-    // Each function that a table can hold takes some bytes of the instance.
-    let instance_size = (1 << 20) + table_elements * 64;
-    pool.total_core_instances(count(per_call.instances))
-        .total_component_instances(u32::try_from(components).unwrap_or(u32::MAX))
-        .total_memories(count(per_call.memories))
-        .total_tables(count(per_call.tables))
-        .total_stacks(count(1))
-        .max_core_instances_per_component(each(per_call.instances))
-        .max_memories_per_component(each(per_call.memories))
-        .max_tables_per_component(each(per_call.tables))
-        .max_component_instance_size(instance_size)
-        .max_memories_per_module(1)
-        .max_tables_per_module(1)
-        .table_elements(table_elements)
-        .max_core_instance_size(instance_size)
-        .max_memory_size(usize::try_from(settings.limits.ceiling.memory).unwrap_or(usize::MAX))
-        // What has pages in memory between calls.
-        .max_unused_warm_slots(each(settings.concurrency))
-        // Rust puts a stack of 1 MiB first, and touches pages behind it. The kernel names the touched pages.
-        .linear_memory_keep_resident(2 << 20)
-        // Without it each call gives its table's pages back and faults them in again: 5 of 21 µs (`cargo xtask bench hook`).
-        .table_keep_resident(table_elements * size_of::<usize>())
-        .pagemap_scan(Enabled::Auto);
-    pool
 }
 
 /// Hands out the budget of a call, less what its start takes.
