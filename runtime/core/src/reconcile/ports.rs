@@ -35,7 +35,7 @@ pub trait World: Observe + CallHooks + CarryOut + Remember + Record + Charge {}
 
 impl<W: Observe + CallHooks + CarryOut + Remember + Record + Charge> World for W {}
 
-/// Reads of what is known of the cluster. None of them waits.
+/// Reads of what is known of the cluster. None of them waits but `read_child` and `may_show`, which may ask the API server.
 pub trait Observe: Sync {
     fn config(&self) -> &ControllerConfig;
 

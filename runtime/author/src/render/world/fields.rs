@@ -1,6 +1,5 @@
 //! Fields that an API server keeps or sets by itself, and owners as an object names them.
 
-use metahook_core::json::difference::same;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Resource, Uid};
 use serde_json::{Value, json};

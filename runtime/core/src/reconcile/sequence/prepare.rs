@@ -1,4 +1,4 @@
-//! First half of a reconcile: finalizer, input, claims, and what the plan is checked against.
+//! First half of a reconcile: from the parent to a plan that may be carried out. It writes finalizers and claims alone.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
