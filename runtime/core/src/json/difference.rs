@@ -146,7 +146,7 @@ fn is_reordered(one: &[Value], other: &[Value]) -> bool {
     one.len() > 1 && one.len() == other.len() && !all_same(one, other) && sorted(one) == sorted(other)
 }
 
-/// The value in the one spelling of all those that are the [`same`].
+/// The value without null members, which are no fields: Go's spelling is one for all those that are the [`same`].
 pub(crate) fn plain(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -154,18 +154,8 @@ pub(crate) fn plain(value: &Value) -> Value {
             named.map(|(name, value)| (name.clone(), plain(value))).collect()
         }
         Value::Array(items) => items.iter().map(plain).collect(),
-        Value::Number(number) => {
-            number.as_f64().filter(|_| number.is_f64()).and_then(whole).unwrap_or_else(|| value.clone())
-        }
-        Value::Null | Value::Bool(_) | Value::String(_) => value.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
-}
-
-/// The integer that a float is, where it is one.
-#[expect(clippy::cast_possible_truncation, reason = "within the bound floats hold integers exactly")]
-fn whole(float: f64) -> Option<Value> {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    (float.fract() == 0.0 && float.abs() <= EXACT).then(|| Value::from(float as i64))
 }
 
 fn member<'a>(of: &'a Map<String, Value>, name: &str) -> &'a Value {

@@ -12,6 +12,7 @@ use crate::children::write_history::WriteHistory;
 use crate::children::{Op, Owner, last_applied};
 use crate::json::difference::{plain, same};
 use crate::json::merge::merge;
+use crate::json::to_go_string;
 use crate::object::id::Key;
 use crate::object::{ChildMap, Object};
 
@@ -214,7 +215,7 @@ pub(super) fn sort(value: &mut Value) {
         Value::Array(items) => {
             items.iter_mut().for_each(sort);
             // What is the same has one place, however it is spelled.
-            items.sort_by_key(|item| plain(item).to_string());
+            items.sort_by_key(|item| to_go_string(&plain(item)));
         }
         _ => {}
     }
