@@ -19,7 +19,7 @@ use super::module_error::ModuleError;
 const MAX_BYTES: u64 = 512 << 20;
 
 /// The prefix of files that are being written.
-pub(super) const UNFINISHED: &str = ".new-";
+const UNFINISHED: &str = ".new-";
 
 /// The age at which an unfinished file has no writer any more.
 const UNFINISHED_TIMEOUT: Duration = Duration::from_hours(1);
@@ -69,10 +69,6 @@ impl Cache {
         Ok(cache)
     }
 
-    pub(super) fn folder(&self) -> &Dir {
-        &self.folder
-    }
-
     /// The artifact under a name, which is copied to one that `own` makes for its length. What our key did not seal is left to
     /// be replaced.
     ///
@@ -104,23 +100,33 @@ impl Cache {
     ///
     /// *Caveats*: no `fsync`. The seal of a file with a lost page is wrong, which costs a compilation.
     pub(super) fn keep(&self, name: &Name, artifact: &Artifact) {
-        let unfinished = format!("{UNFINISHED}{:016x}", RandomState::new().build_hasher().finish());
-        let kept = self
-            .write(&unfinished, name, artifact)
-            .and_then(|()| self.folder.rename(&unfinished, &self.folder, name.as_str()));
+        let kept = self.unfinished().and_then(|(path, mut file)| {
+            let written = artifact
+                .store(&self.key, name, &mut file)
+                .and_then(|()| self.folder.rename(&path, &self.folder, name.as_str()));
+            // Where this fails, the file is pruned later.
+            written.inspect_err(|_| self.folder.remove_file(&path).unwrap_or_default())
+        });
         if let Err(error) = kept {
             tracing::warn!(%error, "a compiled module cannot be kept in --module-cache-dir");
-            // Where this fails, the file is pruned later.
-            self.folder.remove_file(&unfinished).unwrap_or_default();
         }
         self.prune();
     }
 
-    fn write(&self, path: &str, name: &Name, artifact: &Artifact) -> io::Result<()> {
+    /// An empty file under a name of its own, by which it is pruned later where its writer ends before.
+    fn unfinished(&self) -> io::Result<(String, File)> {
+        let path = format!("{UNFINISHED}{:016x}", RandomState::new().build_hasher().finish());
         let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        let mut file = self.folder.open_with(path, &options)?;
-        artifact.store(&self.key, name, &mut file)
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = self.folder.open_with(&path, &options)?;
+        Ok((path, file.into_std()))
+    }
+
+    /// An empty file that has lost its name, so that only this process can open it.
+    pub(super) fn nameless(&self) -> io::Result<File> {
+        let (path, file) = self.unfinished()?;
+        self.folder.remove_file(&path)?;
+        Ok(file)
     }
 
     fn open_file(&self, name: &Name) -> io::Result<Stored<File>> {

@@ -3,14 +3,12 @@
 //! Only this process can open them, so what it wrote there is what runs.
 
 use std::fs::File;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Seek, Write};
 use std::sync::Arc;
 
-use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::cache::{Cache, UNFINISHED};
+use super::cache::Cache;
 use super::module_error::ModuleError;
 
 /// A maker of files: in the folder of a cache, else in memory.
@@ -24,7 +22,7 @@ impl CodeFiles {
     /// Moves bytes to a file on disk, at whose beginning a reader begins; without a cache they stay where they are.
     pub(super) fn spill(&self, bytes: &[u8]) -> Option<File> {
         let spill = |cache: &Arc<Cache>| {
-            let mut file = in_folder(cache.folder())?;
+            let mut file = cache.nameless()?;
             file.write_all(bytes)?;
             file.rewind()?;
             Ok::<_, io::Error>(file)
@@ -34,28 +32,18 @@ impl CodeFiles {
 
     /// An empty file. Where the folder has no room for one, it lies in memory.
     pub(super) fn create(&self) -> Result<File, ModuleError> {
-        let in_folder = self.0.as_ref().and_then(|cache| {
+        let on_disk = self.0.as_ref().and_then(|cache| {
             let warn = |error: &io::Error| {
                 tracing::warn!(%error, "no file can be made in --module-cache-dir: a module's code stays in memory");
             };
-            in_folder(cache.folder()).inspect_err(warn).ok()
+            cache.nameless().inspect_err(warn).ok()
         });
-        in_folder.map_or_else(in_memory, Ok).map_err(|error| ModuleError::Code(error.to_string()))
+        on_disk.map_or_else(in_memory, Ok).map_err(|error| ModuleError::Code(error.to_string()))
     }
 }
 
 fn in_memory() -> io::Result<File> {
     Ok(memfd_create("module", MemfdFlags::CLOEXEC)?.into())
-}
-
-/// Where the server ends before the file has lost its name, the cache removes it later.
-fn in_folder(folder: &Dir) -> io::Result<File> {
-    let name = format!("{UNFINISHED}{:016x}", RandomState::new().build_hasher().finish());
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    let file = folder.open_with(&name, &options)?;
-    folder.remove_file(&name)?;
-    Ok(file.into_std())
 }
 
 #[cfg(test)]
