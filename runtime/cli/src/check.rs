@@ -1,6 +1,5 @@
 //! `metahook check`: properties that hold for every good hook, tried on a module without a cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -8,7 +7,6 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::SpecError;
 use metahook_core::api::common::ApplyStrategy;
-use metahook_core::json::difference::differences;
 use metahook_core::object::id::Gvk;
 use serde_json::{Value, json};
 
@@ -20,18 +18,14 @@ use metahook_author::call::{ObjectError, RequestOf, check_request};
 use metahook_author::documents::{self, DocumentError};
 use metahook_author::kinds::KnownKinds;
 use metahook_author::progress::Progress;
+use metahook_author::properties::reconciles::{self, ReconcileVerdict};
 use metahook_author::properties::{PropertyCheck, Sample, Violation};
 use metahook_author::render::Simulation;
 use metahook_author::render::hooks::HookFiles;
-use metahook_author::render::rounds::{RenderEnd, Rounds};
 use metahook_author::render::setup::{Options, SetupError, hook_kinds};
-use metahook_author::schemas::MAX_FAULTS;
 use metahook_author::yaml;
-use metahook_server::cluster::api_client::{ApiClient, Unreachable};
-use metahook_server::telemetry::{error_chain, escape};
-
-/// Children that a cluster is asked about.
-const MAX_DRY_RUNS: usize = 100;
+use metahook_server::cluster::api_client::Unreachable;
+use metahook_server::telemetry::escape;
 
 #[derive(Debug, Args)]
 pub struct Check {
@@ -176,21 +170,18 @@ impl Check {
         let step = progress.step("calling the hooks");
         let rounds = simulation.run(self.cycles.into()).await;
         drop(step);
-        let property = "what it answers is carried out, and then nothing is left to change";
-        results.faults(property, unsettled(&rounds).into_iter().collect())?;
-        let property = "the API server keeps what is answered, as far as its schemas tell";
-        results.faults(property, faults(&rounds))?;
+        results.verdict(reconciles::settles(&rounds))?;
+        results.verdict(reconciles::fits_schemas(&rounds))?;
         if let Some(api) = api {
-            let property = "the API server of the cluster keeps what is answered (dry run)";
             let step = progress.step("asking the cluster what it would keep (dry run)");
-            let faults = not_kept(&api, &rounds).await?;
+            let verdict = reconciles::is_kept(&api, &rounds).await?;
             drop(step);
-            results.faults(property, faults)?;
+            results.verdict(verdict)?;
         }
         let kinds = KnownKinds::of(&all).map_err(SetupError::kinds)?;
         let parents = hook_kinds(&all, &kinds)?.parents.into_iter();
         let parents = parents.filter_map(|(gvk, schema)| Some((gvk, schema?.clone()))).collect();
-        Ok(OfFiles { asked: asked(&rounds), parents })
+        Ok(OfFiles { asked: reconciles::requests(&rounds), parents })
     }
 }
 
@@ -232,8 +223,8 @@ impl<W: Write> Results<W> {
         }
     }
 
-    /// The property holds where nothing speaks against it.
-    fn faults(&mut self, property: &str, faults: BTreeSet<String>) -> io::Result<()> {
+    fn verdict(&mut self, verdict: ReconcileVerdict) -> io::Result<()> {
+        let ReconcileVerdict { property, faults } = verdict;
         let holds = if faults.is_empty() { Ok(()) } else { Err((faults.into_iter().collect(), None)) };
         self.add(property, Some(holds))
     }
@@ -244,81 +235,4 @@ impl<W: Write> Results<W> {
         }
         if self.violated > 0 { Err(CheckError::Violated { violated: self.violated }) } else { Ok(()) }
     }
-}
-
-/// Why the rounds did not come to rest.
-fn unsettled(rounds: &Rounds) -> Option<String> {
-    let count = rounds.rounds.len();
-    match rounds.end {
-        RenderEnd::Settled => None,
-        RenderEnd::Enough => {
-            Some(format!("round {count} still changes something: see `metahook render --cycles`"))
-        }
-        RenderEnd::Oscillates { like } => Some(format!(
-            "it oscillates: after round {count} all is as after round {like}; `metahook render --cycles` shows between which answers"
-        )),
-        RenderEnd::Failed => {
-            let mut last = rounds.rounds.last().into_iter().flatten();
-            last.find_map(|one| Some(format!("{}: {}", one.parent, error_chain(one.error.as_ref()?))))
-        }
-    }
-}
-
-/// Parts of the objects that the API server would drop or refuse, each once.
-fn faults(rounds: &Rounds) -> BTreeSet<String> {
-    rounds.rounds.iter().flatten().flat_map(|one| &one.faults).take(MAX_FAULTS).cloned().collect()
-}
-
-/// Fields of the children that the API server of a cluster would not keep, as they are after the last round that wrote
-/// them.
-async fn not_kept(api: &ApiClient, rounds: &Rounds) -> Result<BTreeSet<String>, Unreachable> {
-    let reconciled = || rounds.rounds.iter().flatten();
-    let parents: BTreeSet<_> = reconciled().map(|one| &one.parent).collect();
-    let steps = reconciled().flat_map(|one| &one.steps);
-    let last: BTreeMap<_, _> = steps.map(|step| (&step.effect.id, step.effect.shown_after())).collect();
-    let children = last.into_iter().filter(|(id, _)| !parents.contains(id));
-    let mut faults = BTreeSet::new();
-    for (id, object) in children.take(MAX_DRY_RUNS) {
-        let Some(mut object) = object else { continue };
-        if let Some(fields) = object.as_object_mut().filter(|_| id.resource.has_status) {
-            // It has a request of its own.
-            fields.remove("status");
-        }
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            // The parent of the files is not there.
-            metadata.remove("ownerReferences");
-        }
-        match api.would_keep(id, &object).await? {
-            Ok(mut kept) => {
-                if let Some(metadata) = kept.get_mut("metadata").and_then(Value::as_object_mut) {
-                    metadata.remove("managedFields");
-                }
-                let mut changes = differences(&object, &kept, None);
-                // What is not said is the API server's to fill in.
-                changes.retain(|one| !one.wanted.is_null());
-                faults.extend(changes.into_iter().take(MAX_FAULTS).map(|one| {
-                    let what = if one.found.is_null() { "dropped" } else { "kept otherwise" };
-                    format!("{id}: {} is {what}", one.path)
-                }));
-            }
-            Err(refusal) => drop(faults.insert(format!("{id}: {refusal}"))),
-        }
-    }
-    Ok(faults)
-}
-
-/// The requests of the reconciles, each once.
-fn asked(rounds: &Rounds) -> Vec<Sample> {
-    let mut all: Vec<Sample> = Vec::new();
-    for call in rounds.rounds.iter().flatten().flat_map(|one| &one.calls) {
-        if let Ok(request) = serde_json::from_slice(&call.request) {
-            let sample = Sample { hook: call.hook, request };
-            if !all.contains(&sample) {
-                all.push(sample);
-            }
-        }
-    }
-    // Later ones show more: children, and a status.
-    all.reverse();
-    all
 }

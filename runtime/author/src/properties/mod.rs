@@ -1,5 +1,6 @@
 //! Properties of hooks: what holds for a good one whatever it is asked; each with the input that breaks it, made smaller.
 
+pub mod reconciles;
 mod requests;
 mod shrink;
 mod specs;

@@ -1,5 +1,5 @@
-//! Links of Markdown files: each leads to a file that is there, and to a heading that it has. Source files that a page
-//! names, such as `suite/main.rs`, are there, too.
+//! Links of Markdown files: each leads to a file that is there, and to a heading that it has. Source files and modules that
+//! a page names, such as `suite/main.rs` and `core::reconcile::phase`, are there, too.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -68,16 +68,75 @@ pub(super) fn unknown_names(pages: &[(String, String)], files: &BTreeSet<String>
     found
 }
 
+/// Where the modules of `core::`, and those of other paths, lie.
+const ROOTS: [(&str, &str); 2] = [("core::", "runtime/core/src"), ("", "runtime/src")];
+
+/// One line for each module, function or type that `ARCHITECTURE.md` names by its path, such as `core::reconcile::phase`
+/// or `Reconciler::reconcile`, and that is not there. `sources` are the Rust files of the checkout with their texts.
+pub(super) fn unknown_items(page: &str, text: &str, sources: &[(String, String)]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (line, code) in code_spans(text) {
+        let is_path =
+            code.contains("::") && code.chars().all(|one| one.is_alphanumeric() || "_:".contains(one));
+        if is_path && !is_item(code, sources) {
+            found.push(format!("{page}:{line}: ({code}): there is no such module or item"));
+        }
+    }
+    found
+}
+
+/// Whether a path leads through folders and files to something that is defined there. A path that begins with a type may
+/// be anywhere.
+fn is_item(path: &str, sources: &[(String, String)]) -> bool {
+    let root = ROOTS.iter().find_map(|(prefix, root)| Some((path.strip_prefix(prefix)?, *root)));
+    let Some((path, root)) = root else { return false };
+    let (mut module, mut names) = (root.to_owned(), path.split("::").peekable());
+    while let Some(name) = names.peek() {
+        let below = format!("{module}/{name}");
+        if !sources.iter().any(|(file, _)| is_within(file, &below)) {
+            break;
+        }
+        module = below;
+        names.next();
+    }
+    let starts_with_type = path.starts_with(char::is_uppercase);
+    if module == root && !starts_with_type {
+        return false;
+    }
+    let is_place =
+        |file: &str| if starts_with_type { file.starts_with("runtime/") } else { is_within(file, &module) };
+    names.all(|name| sources.iter().any(|(file, text)| is_place(file) && defines(text, name)))
+}
+
+/// Whether a file is a module's, or lies in its folder.
+fn is_within(file: &str, module: &str) -> bool {
+    file.strip_prefix(module).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+}
+
+fn defines(text: &str, name: &str) -> bool {
+    ["fn", "struct", "enum", "trait", "type", "const"].iter().any(|keyword| {
+        text.match_indices(&format!("{keyword} {name}")).any(|(at, matched)| {
+            let next = text.get(at + matched.len()..).and_then(|rest| rest.chars().next());
+            !next.is_some_and(|next| next.is_alphanumeric() || next == '_')
+        })
+    })
+}
+
 /// The code in a page that is the path of a Rust file, with its lines.
 fn named_sources(text: &str) -> Vec<(usize, &str)> {
     let is_rust = |code: &str| Path::new(code).extension().is_some_and(|extension| extension == "rs");
     let is_path = |code: &&str| code.contains('/') && is_rust(code) && !code.contains([' ', '*', '{', '<']);
+    code_spans(text).into_iter().filter(|(_, code)| is_path(code)).collect()
+}
+
+/// What stands between backquotes outside of code blocks, with its lines.
+fn code_spans(text: &str) -> Vec<(usize, &str)> {
     let mut in_code = false;
     let mut found = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         in_code ^= line.trim_start().starts_with("```");
         if !in_code {
-            found.extend(line.split('`').skip(1).step_by(2).filter(is_path).map(|code| (number, code)));
+            found.extend(line.split('`').skip(1).step_by(2).map(|code| (number, code)));
         }
     }
     found
@@ -218,6 +277,21 @@ mod tests {
         let pages = [("a/b.md".to_owned(), text.to_owned()), ("CHANGELOG.md".to_owned(), text.to_owned())];
         let files = ["tests/suite/main.rs", "b/c.rs"].map(str::to_owned).into();
         assert_eq!(unknown_names(&pages, &files), ["a/b.md:2: (suite/rows.rs): there is no such file"]);
+    }
+
+    #[test]
+    fn an_item_that_the_architecture_names_by_its_path_is_there() {
+        let sources = [
+            ("runtime/core/src/reconcile/phase.rs", "pub fn phase() {}"),
+            ("runtime/src/queue/mod.rs", "struct Queue; fn start_workers() {}"),
+        ]
+        .map(|(file, text)| (file.to_owned(), text.to_owned()));
+        let good = "`core::reconcile` `core::reconcile::phase` `core::reconcile::phase::phase` `queue::Queue` `Queue::start_workers`";
+        assert_eq!(unknown_items("a.md", good, &sources), [""; 0]);
+        let bad = "`reconcile::phase` `queue::phase` `queue::start` `Parents::pop` `--a::b`";
+        let named = |name| format!("a.md:1: ({name}): there is no such module or item");
+        let expected = ["reconcile::phase", "queue::phase", "queue::start", "Parents::pop"].map(named);
+        assert_eq!(unknown_items("a.md", bad, &sources), expected);
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn documentation() -> Result<()> {
     run_cargo(doc.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Whether all links of pages lead somewhere, and all source files that they name are there.
+/// Whether all links of pages lead somewhere, and all source files and modules that they name are there.
 pub(crate) fn links() -> Result<bool> {
     eprintln!("check: links");
     let root = paths::workspace();
@@ -102,6 +102,9 @@ pub(crate) fn links() -> Result<bool> {
     }
     texts(&root.join("guest-sdk"), "rs", &root, &mut sources)?;
     let mut broken = links::broken(&pages, |path| root.join(path).exists());
+    for (page, text) in pages.iter().filter(|(page, _)| page.ends_with("/ARCHITECTURE.md")) {
+        broken.extend(links::unknown_items(page, text, &sources));
+    }
     broken.extend(links::unknown_names(&pages, &sources.into_iter().map(|(path, _)| path).collect()));
     for problem in &broken {
         println!("broken link: {problem}");
