@@ -34,6 +34,7 @@ mod mounts;
 mod node;
 mod other_servers;
 mod packed;
+mod pause;
 mod purity;
 mod related_deletion;
 mod render;
@@ -488,6 +489,14 @@ fn of_conditions() -> Vec<Test> {
             each_condition_of_what_a_controller_needs_comes_back_by_itself,
             a_shadow_that_failed_agrees_once_it_is_right,
             a_hook_that_no_longer_asks_for_the_time_is_pure,
+        },
+        pause::{
+            a_paused_parent_stays_as_it_is_and_its_deletion_waits,
+            a_paused_controller_calls_no_hook_and_catches_up,
+            a_module_that_changes_in_a_pause_is_braked_when_it_ends,
+            a_paused_rollout_moves_no_child,
+            a_paused_object_is_not_decorated,
+            a_pause_that_cannot_be_says_why,
         },
     ]
 }

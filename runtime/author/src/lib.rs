@@ -25,6 +25,7 @@ pub mod documents;
 pub mod folders;
 pub mod kinds;
 pub mod pack;
+pub mod pause;
 pub mod progress;
 pub mod properties;
 pub mod render;

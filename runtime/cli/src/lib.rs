@@ -13,6 +13,7 @@ pub mod man;
 mod metacontroller_flags;
 pub mod new;
 pub mod pack;
+pub mod pause;
 mod plugin;
 pub mod rbac;
 #[cfg(test)]
@@ -79,6 +80,10 @@ pub enum Command {
     Apply(Box<apply::Apply>),
     /// Delete what apply wrote from a cluster, controllers before what they need.
     Delete(Box<apply::Delete>),
+    /// Pause an object that controllers reconcile, or a whole controller: no hook is called, and nothing is written.
+    Pause(pause::PauseFlags),
+    /// Resume what was paused: what changed meanwhile is caught up at once.
+    Resume(pause::PauseFlags),
     /// Make a module small and store it in as many ConfigMaps as it needs.
     Pack(pack::Pack),
     /// Print the rights that controllers need, as roles.

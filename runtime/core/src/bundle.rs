@@ -127,14 +127,16 @@ impl Bundle {
 
     /// The kinds of parents of the controllers.
     pub fn parents(&self) -> BTreeSet<Gvr> {
-        let parent = |parent: &Value| Gvr::new(text(parent, "/apiVersion"), text(parent, "/resource"));
-        let of = |controller: &Value| {
-            let one = controller.pointer("/spec/parentResource").map(parent);
-            let several = controller.pointer("/spec/resources").and_then(Value::as_array);
-            one.into_iter().chain(several.into_iter().flatten().map(parent)).collect::<Vec<_>>()
-        };
-        self.controllers.iter().flat_map(|(_, controller)| of(controller)).collect()
+        self.controllers.iter().flat_map(|(_, controller)| parents_of(controller)).collect()
     }
+}
+
+/// The kinds of parents of a controller.
+pub fn parents_of(controller: &Value) -> Vec<Gvr> {
+    let parent = |parent: &Value| Gvr::new(text(parent, "/apiVersion"), text(parent, "/resource"));
+    let one = controller.pointer("/spec/parentResource").map(parent);
+    let several = controller.pointer("/spec/resources").and_then(Value::as_array);
+    one.into_iter().chain(several.into_iter().flatten().map(parent)).collect()
 }
 
 /// The modules and scripts that a controller names, with the hook that calls each.

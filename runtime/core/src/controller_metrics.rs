@@ -45,6 +45,8 @@ table! {
     ParentsSettled = ("parents_settled", MetricKind::Gauge, "");
     /// Parents whose last reconcile failed.
     ParentsFailing = ("parents_failing", MetricKind::Gauge, "");
+    /// Parents that are paused.
+    ParentsPaused = ("parents_paused", MetricKind::Gauge, "");
     /// Most memory that a call used.
     HookMemory = ("hook_memory_max_bytes", MetricKind::Gauge, "");
     /// Most instructions that a call used.
@@ -100,6 +102,8 @@ table! {
     Settled = "settled";
     /// Another client was faster: the parent is reconciled again.
     Conflict = "conflict";
+    /// The parent or the controller is paused: no hook was called.
+    Paused = "paused";
     /// A webhook or the API server asked for time.
     Postponed = "postponed";
     /// The reconcile failed.
@@ -126,6 +130,7 @@ pub struct ControllerMetrics {
     pub parents: usize,
     pub settled: usize,
     pub failing: usize,
+    pub paused: usize,
     pub most_memory: u64,
     pub most_instructions: u64,
     /// Since they were reported last, without limits.

@@ -51,6 +51,7 @@ fn pass(
         deletions: Vec::new(),
         related_kinds: metahook_core::api::customize::RelatedKinds::ByAccount,
         shown_secrets: metahook_core::api::shown_secrets::ShownSecrets::All,
+        paused: false,
     };
     let parent = json!({
         "apiVersion": "example.com/v1", "kind": "Greeting",

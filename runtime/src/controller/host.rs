@@ -100,7 +100,22 @@ impl Host {
     fn begin(&self, kind: ControllerKind, object: Arc<Object>, before: Option<Hosted>) -> Hosted {
         let (stop, spec) = (CancellationToken::new(), spec(&object));
         let (context, controller, stopped) = (self.context.clone(), Arc::clone(&object), stop.clone());
-        let reason = if before.is_some() { StartReason::Anew } else { StartReason::First };
+        // After a pause all parents are caught up at once.
+        let goes_on = before.as_ref().is_some_and(|before| !before.spec.as_ref().is_some_and(is_paused));
+        let reason = if goes_on { StartReason::Anew } else { StartReason::First };
+        let pause = match (
+            before.as_ref().and_then(|before| before.spec.as_ref()).is_some_and(is_paused),
+            is_paused(&spec),
+        ) {
+            (_, true) => Some((
+                EventReason::ControllerPaused,
+                "spec.paused is true: no hook is called and nothing is written",
+            )),
+            (true, false) => {
+                Some((EventReason::Resumed, "spec.paused is no longer true: all parents are reconciled"))
+            }
+            (false, false) => None,
+        };
         let needs = before.as_ref().filter(|before| before.goes_on_until(&spec)).and(to_start(kind, &object));
         let waits = Arc::new(AtomicBool::new(needs.is_some()));
         let waiting = Arc::clone(&waits);
@@ -122,6 +137,9 @@ impl Host {
                 EventReason::Starting,
                 &format!("Starting controller: {name}"),
             );
+            if let Some((reason, message)) = pause {
+                context.cluster.recorder.record(&controller, reason, message);
+            }
             let store = Arc::clone(context.controllers.of(kind));
             let stands_by = AtomicBool::new(!context.cluster.api.gate().is_open());
             let reporter = Reporter::start(&context, store, &controller, stopped.clone());
@@ -217,6 +235,10 @@ async fn granted(context: &Context, controller: &Object, account: &ServiceAccoun
         }
         tokio::time::sleep(UNGRANTED_DELAY).await;
     }
+}
+
+fn is_paused(spec: &Value) -> bool {
+    spec.get("paused").and_then(Value::as_bool).unwrap_or_default()
 }
 
 fn spec(object: &Object) -> Value {

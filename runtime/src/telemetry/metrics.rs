@@ -227,6 +227,7 @@ impl Metrics {
         gauges(Metric::Parents, |metrics| metrics.parents as u64)?;
         gauges(Metric::ParentsSettled, |metrics| metrics.settled as u64)?;
         gauges(Metric::ParentsFailing, |metrics| metrics.failing as u64)?;
+        gauges(Metric::ParentsPaused, |metrics| metrics.paused as u64)?;
         gauges(Metric::HookMemory, |metrics| metrics.most_memory)?;
         gauges(Metric::HookInstructions, |metrics| metrics.most_instructions)?;
         let name = Metric::HookCallDuration.name();

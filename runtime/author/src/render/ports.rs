@@ -260,7 +260,11 @@ impl Record for Ports<'_> {
         let round = &mut *shared.round;
         match fact {
             Fact::Warnings(
-                EventReason::ChildrenLeftOut | EventReason::UnmanagedChild | EventReason::NameTaken,
+                EventReason::ChildrenLeftOut
+                | EventReason::UnmanagedChild
+                | EventReason::NameTaken
+                | EventReason::Paused
+                | EventReason::PauseUnclear,
                 all,
             ) => {
                 round.notes.extend(all);

@@ -24,6 +24,10 @@ impl Simulation {
             let note = "the status is written in the next reconcile, which sees these children";
             round.notes.push(note.to_owned());
         }
+        if config.paused {
+            let note = "the controller is paused by spec.paused: no hook is called, and nothing is written";
+            round.notes.push(note.to_owned());
+        }
         round.error = report.result.err();
         round.faults = faults(&self.kinds, &round);
         round.notes.extend(round.faults.iter().cloned());

@@ -33,6 +33,8 @@ pub struct CommonSpec {
     pub service_account_ref: Option<ServiceAccountRef>,
     /// How many children may be deleted because the hooks or the spec changed, before the rest waits for a user.
     pub deletion_brake: Option<DeletionBrakeSpec>,
+    /// No hook is called and nothing is written until this is false or gone; deletions of parents with a finalizer wait.
+    pub paused: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -112,6 +114,8 @@ pub struct CheckedCommon {
     pub disabled_hooks: Vec<HookName>,
     /// There is no sync hook, but a finalize hook.
     pub only_finalizes: bool,
+    /// No hook is called, and nothing is written.
+    pub paused: bool,
 }
 
 /// One kind of children, and how the controller updates them.
@@ -182,6 +186,7 @@ impl CommonSpec {
             short_resync: seconds.filter(|seconds| *seconds < 1),
             disabled_hooks,
             only_finalizes,
+            paused: self.paused.unwrap_or_default(),
         })
     }
 

@@ -82,10 +82,17 @@ impl ControllerKind {
     }
 }
 
-/// Digest of a controller's spec as it is stored.
+/// The annotation that pauses a parent.
+pub const PAUSED: &str = "metahook.dev/paused";
+
+/// Digest of a controller's spec as it is stored. A pause is no other version of a controller.
 pub fn spec_digest(controller: &Object) -> Fingerprint {
     let spec = controller.value().ok().and_then(|mut controller| controller.get_mut("spec").map(Value::take));
-    Fingerprint::of(to_go_string(&spec.unwrap_or_default()).as_bytes())
+    let mut spec = spec.unwrap_or_default();
+    if let Some(fields) = spec.as_object_mut() {
+        fields.remove("paused");
+    }
+    Fingerprint::of(to_go_string(&spec).as_bytes())
 }
 
 /// A controller of either kind whose spec can be run.

@@ -40,6 +40,8 @@ pub struct ControllerConfig {
     pub related_kinds: RelatedKinds,
     /// Namespaces whose Secrets may be children.
     pub shown_secrets: ShownSecrets,
+    /// All parents are paused.
+    pub paused: bool,
 }
 
 /// The settings that only one of the two kinds of controllers has.

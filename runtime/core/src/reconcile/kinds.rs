@@ -136,6 +136,7 @@ impl Kinds {
             deletions: common.deletions.clone(),
             related_kinds: common.related_kinds.clone(),
             shown_secrets: common.shown_secrets.clone(),
+            paused: common.paused,
         }
     }
 

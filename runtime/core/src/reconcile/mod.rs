@@ -8,6 +8,7 @@ pub mod input;
 pub mod kinds;
 pub mod memory;
 pub mod outcome;
+pub mod pause;
 pub mod plan;
 mod port_error;
 pub mod ports;
@@ -196,6 +197,7 @@ pub(crate) mod testing {
             deletions: vec![],
             related_kinds: crate::api::customize::RelatedKinds::ByAccount,
             shown_secrets: crate::api::shown_secrets::ShownSecrets::All,
+            paused: false,
         }
     }
 

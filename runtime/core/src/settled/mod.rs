@@ -23,8 +23,10 @@ pub struct SettledParents {
     settled: FastMap<Key, SettledState>,
     /// The last reconcile of these wrote nothing; a webhook is called at each trigger all the same.
     at_rest: BTreeSet<Key>,
-    /// The last reconcile of these failed, by category. No parent is in two of the three.
+    /// The last reconcile of these failed, by category.
     failing: BTreeMap<Key, &'static str>,
+    /// These are paused. No parent is in two of the four.
+    paused: BTreeSet<Key>,
     /// The last reconcile of these delayed their status.
     status_due: BTreeSet<Key>,
     /// Statuses that the API server accepted and dropped, and until when they are not written again.
@@ -177,12 +179,32 @@ impl SettledParents {
         self.settled.remove(parent);
         self.at_rest.remove(parent);
         self.failing.remove(parent);
+        self.paused.remove(parent);
         self.checks.remove(parent);
     }
 
     pub fn fail(&mut self, parent: &Key, category: &'static str) {
         self.unsettle(parent);
         self.failing.insert(parent.clone(), category);
+    }
+
+    /// A reconcile ended at once, since the parent is paused.
+    pub fn pause(&mut self, parent: &Key) {
+        self.unsettle(parent);
+        self.paused.insert(parent.clone());
+    }
+
+    pub fn is_paused(&self, parent: &Key) -> bool {
+        self.paused.contains(parent)
+    }
+
+    pub fn first_paused(&self) -> Option<&Key> {
+        self.paused.first()
+    }
+
+    /// Parents that are paused.
+    pub fn paused(&self) -> usize {
+        self.paused.len()
     }
 
     /// There is no such parent.
@@ -307,6 +329,18 @@ mod tests {
         assert_eq!(all.settled(), 0, "no parent is both");
         all.unsettle(&key);
         assert!(all.failing().is_empty());
+    }
+
+    #[test]
+    fn a_paused_parent_is_counted_as_nothing_else() {
+        let (mut all, key) = settled(0);
+        all.fail(&key, "HookTrap");
+        all.pause(&key);
+        assert!(all.is_paused(&key));
+        assert_eq!((all.settled(), all.failing().len(), all.paused()), (0, 0, 1));
+        assert_eq!(all.hook_need(&key, print("seen")), HookNeed::Call);
+        all.rest(&key);
+        assert_eq!((all.settled(), all.paused()), (1, 0));
     }
 
     #[test]

@@ -25,6 +25,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         2 => (parent.clone(), 0..4_u8).prop_map(|(parent, child)| Deed::NoChild { parent, child }),
         1 => parent.clone().prop_map(Deed::NoRevisions),
         1 => (parent.clone(), 0..4_u8).prop_map(|(parent, child)| Deed::Orphan { parent, child }),
+        2 => (parent.clone(), any::<bool>()).prop_map(|(parent, paused)| Deed::Pause { parent, paused }),
         1 => (0..3_u8).prop_map(Deed::Module),
         2 => (0..4_u8, prop::option::weighted(0.8, parent.clone()), 0..3_u8)
             .prop_map(|(setting, parent, data)| Deed::Setting { setting, parent, data }),
@@ -143,6 +144,25 @@ fn a_reconcile_shows_its_steps_and_a_settled_one_has_none_but_reads() {
     server.comes_to_rest();
     server.does(Deed::Pass(0));
     assert_eq!(shown(&server), ["Related"]);
+}
+
+#[test]
+fn a_paused_parent_is_left_alone_and_caught_up() {
+    let mut server = Server::new(Saving::Settling, UpdateMethod::InPlace);
+    server.does(Deed::Parent { parent: 0, children: 2 });
+    server.does(Deed::Work);
+    let calls = server.calls;
+    server.does(Deed::Pause { parent: 0, paused: true });
+    for deed in [Deed::NoChild { parent: 0, child: 0 }, Deed::Parent { parent: 0, children: 3 }] {
+        server.does(deed);
+        server.does(Deed::Work);
+    }
+    assert_eq!((server.calls, server.settled.paused(), server.settled.settled()), (calls, 1, 0));
+    server.does(Deed::Pause { parent: 0, paused: false });
+    server.does(Deed::Work);
+    assert_eq!((server.settled.paused(), server.settled.settled()), (0, 1));
+    assert!(server.statuses_are_current());
+    assert_eq!(server.children.all().count(), 3);
 }
 
 #[test]

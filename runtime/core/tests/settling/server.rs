@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use metahook_core::api::PAUSED;
 use metahook_core::api::common::UpdateMethod;
 use metahook_core::api::hook::{HookVersion, PerHook};
 use metahook_core::api::policy::BrakeLimits;
@@ -76,6 +77,11 @@ pub(crate) enum Deed {
         setting: u8,
         parent: Option<u8>,
         data: u8,
+    },
+    /// A user pauses a parent, or resumes it.
+    Pause {
+        parent: u8,
+        paused: bool,
     },
     /// Another version of the module.
     Module(u8),
@@ -185,6 +191,7 @@ impl Server {
                 deletions: vec![],
                 related_kinds: metahook_core::api::customize::RelatedKinds::ByAccount,
                 shown_secrets: metahook_core::api::shown_secrets::ShownSecrets::All,
+                paused: false,
             },
             parent_kind,
             child_kind,
@@ -231,6 +238,7 @@ impl Server {
             Deed::NoRevisions(parent) => self.forget_revisions(parent),
             Deed::Orphan { parent, child } => self.orphan(parent, child),
             Deed::Setting { setting, parent, data } => self.set(setting, parent, data),
+            Deed::Pause { parent, paused } => self.pause(parent, paused),
             Deed::Module(module) => {
                 self.module = module;
                 self.resync();
@@ -255,8 +263,21 @@ impl Server {
         self.children.apply(CacheEvent::ListEnds);
     }
 
-    /// Works everything off, and looks at every parent once more.
+    fn pause(&mut self, parent: u8, paused: bool) {
+        let id = self.parent(parent);
+        let is_paused = |object: Object| object.annotations().get(PAUSED).is_some_and(|now| now == "true");
+        let value = if paused { "true" } else { "false" };
+        if !paused && !self.cluster.get(&id).is_some_and(is_paused) {
+            return;
+        }
+        self.cluster.edit(&id, |object| {
+            object["metadata"]["annotations"] = json!({ PAUSED: value });
+        });
+    }
+
+    /// Resumes all, works everything off, and looks at every parent once more.
     pub(crate) fn comes_to_rest(&mut self) {
+        (0..3).for_each(|parent| self.pause(parent, false));
         self.work();
         self.resync();
         self.work();
@@ -404,11 +425,13 @@ impl Server {
         if self.saving == Saving::Nothing {
             self.settled.unsettle(key);
         }
+        let is_paused = parent.annotations().get(PAUSED).is_some_and(|value| value == "true");
         let world = ModelWorld::new(self);
         let watched = Watched::new(&world);
         let report = at_once(reconcile(&watched, parent, Start::default()));
         let steps = watched.steps();
         check_order(&steps, &self.revision_kind);
+        assert!(!is_paused || steps.is_empty(), "paused: {steps:?}");
         self.steps = steps;
         match report.result {
             Ok(Changed::Nothing) => {}

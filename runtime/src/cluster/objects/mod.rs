@@ -14,7 +14,7 @@ use metahook_core::reconcile::outcome::Retry;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::cluster::api_client::{Answer, ApiClient, SERVER_SIDE_APPLY, Unreachable};
+use crate::cluster::api_client::{Answer, ApiClient, MERGE_PATCH, SERVER_SIDE_APPLY, Unreachable};
 use crate::cluster::paths::{list_path, object_path, segment};
 use crate::cluster::rights;
 
@@ -328,6 +328,20 @@ impl ApiClient {
             body(&answer)
         };
         applied.await.map_err(|kind| RequestError::new("apply", id, kind))
+    }
+
+    /// Changes an object by a JSON merge patch; `None` where it does not exist.
+    pub async fn merge<T: DeserializeOwned>(
+        &self,
+        id: &ObjectId,
+        patch: &Value,
+    ) -> Result<Option<T>, RequestError> {
+        let merged = async {
+            let options = WriteOptions::by("metahook").strict();
+            let answer = self.request_patch(id, MERGE_PATCH, patch, options).await?;
+            if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { body(&answer).map(Some) }
+        };
+        merged.await.map_err(|kind| RequestError::new("patch", id, kind))
     }
 
     /// Deletes the object that was seen; `false` where it is gone already.

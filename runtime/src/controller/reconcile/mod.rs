@@ -16,6 +16,7 @@ mod write;
 use std::sync::Arc;
 
 use metahook_core::api::reason::EventReason;
+use metahook_core::controller_metrics::ReconcileResult;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::pacing::ungranted_delay;
@@ -148,6 +149,15 @@ impl Reconciler {
             Reached::Settled => {
                 self.data.meter.counts().skipped(1);
                 tracing::debug!("settled");
+                return Outcome::Settled(None);
+            }
+            Reached::Paused => {
+                // What it wanted of the object stands, and no other decorator waits for it.
+                if let Some(decorator) = &self.parents.decorator {
+                    decorator.failed(&parent.uid);
+                }
+                self.data.meter.counts().reconciled(ReconcileResult::Paused);
+                tracing::debug!("paused");
                 return Outcome::Settled(None);
             }
             Reached::Ignored => {

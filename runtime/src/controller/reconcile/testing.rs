@@ -175,6 +175,7 @@ impl Scenario {
                 deletions: Vec::new(),
                 related_kinds: metahook_core::api::customize::RelatedKinds::ByAccount,
                 shown_secrets: metahook_core::api::shown_secrets::ShownSecrets::All,
+                paused: false,
             },
             parents: stores.open(&parents()),
             reads: None,

@@ -2,14 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use metahook_core::api::ONLY_FINALIZES;
 use metahook_core::api::reason::ConditionReason;
 use metahook_core::api::status::Finding;
+use metahook_core::api::{ONLY_FINALIZES, PAUSED};
 use metahook_core::children::differing;
 use metahook_core::counted;
+use metahook_core::object::id::Key;
 use metahook_core::settled::Purity;
 
 use crate::controller::reconcile::Reconciler;
+
+/// What is said of a controller that is paused itself.
+const PAUSED_BY_SPEC: &str =
+    "spec.paused is true: no hook is called and nothing is written until it is false or gone";
 
 /// How the parents of a controller stand.
 #[derive(Default)]
@@ -17,6 +22,10 @@ pub(super) struct Counts {
     pub(super) parents: usize,
     pub(super) settled: usize,
     pub(super) failing: usize,
+    pub(super) paused: usize,
+    first_paused: Option<Key>,
+    /// The controller itself is paused.
+    is_paused: bool,
     /// The first that fails, and how.
     first: Option<String>,
     /// Purity of the hooks, for each kind of parents.
@@ -42,10 +51,13 @@ impl Counts {
     pub(super) fn add(&mut self, controller: &Reconciler) {
         self.parents += controller.parents.count();
         self.only_finalizes = controller.data.config.selection.only_finalizes;
+        self.is_paused = controller.data.config.paused;
         let version = controller.hooks.identity();
         {
             let settled = controller.parents.settled();
             self.settled += settled.settled();
+            self.paused += settled.paused();
+            self.first_paused = self.first_paused.take().or_else(|| settled.first_paused().cloned());
             self.purity.extend(version.and_then(|version| settled.purity_of(version)));
         }
         let (failing, first) = controller.parents.failing();
@@ -70,6 +82,9 @@ impl Counts {
     pub(super) fn ready(&self, modules: &Finding) -> Finding {
         if self.only_finalizes {
             return Finding::new(ConditionReason::NoSyncHook, ONLY_FINALIZES);
+        }
+        if self.is_paused {
+            return Finding::new(ConditionReason::ReadyPaused, PAUSED_BY_SPEC);
         }
         let trouble = self.too_large.as_ref().or(self.trouble.as_ref());
         if let Some(held) = &self.held {
@@ -105,6 +120,22 @@ impl Counts {
                 };
                 Finding::new(reason, message)
             }
+        }
+    }
+
+    /// `before`: what was found last. Where nothing has been paused so far there is no finding.
+    pub(super) fn pause(&self, before: &Finding) -> Finding {
+        match (&self.first_paused, before) {
+            _ if self.is_paused => Finding::new(ConditionReason::ControllerPaused, PAUSED_BY_SPEC),
+            (Some(first), _) => {
+                let message = format!(
+                    "{} paused by the annotation {PAUSED}, one is {first}",
+                    counted(self.paused, "parent is", "parents are")
+                );
+                Finding::new(ConditionReason::ParentsPaused, message)
+            }
+            (None, Finding::Unknown) => Finding::Unknown,
+            (None, Finding::Known { .. }) => Finding::new(ConditionReason::NothingPaused, ""),
         }
     }
 
@@ -163,6 +194,22 @@ mod tests {
         };
         assert_eq!(reason(Some("3 deletions")), ConditionReason::ThresholdExceeded);
         assert_eq!(reason(None), ConditionReason::NothingHeld);
+    }
+
+    #[test]
+    fn nothing_is_paused_again_when_all_is_resumed() {
+        let reason = |counts: &Counts, before: &Finding| match counts.pause(before) {
+            Finding::Known { reason, .. } => Some(reason),
+            Finding::Unknown => None,
+        };
+        let none = Counts::default();
+        assert_eq!(reason(&none, &Finding::Unknown), None);
+        let one = Counts { paused: 1, first_paused: Some(Key::new("n", "p")), ..Counts::default() };
+        assert_eq!(reason(&one, &Finding::Unknown), Some(ConditionReason::ParentsPaused));
+        assert_eq!(reason(&none, &one.pause(&Finding::Unknown)), Some(ConditionReason::NothingPaused));
+        let all = Counts { is_paused: true, failing: 1, parents: 1, ..one };
+        assert_eq!(reason(&all, &Finding::Unknown), Some(ConditionReason::ControllerPaused));
+        assert_eq!(all.ready(&Finding::Unknown), Finding::new(ConditionReason::ReadyPaused, PAUSED_BY_SPEC));
     }
 
     #[test]

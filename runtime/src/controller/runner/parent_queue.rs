@@ -131,6 +131,10 @@ pub(crate) async fn tend(parts: &[ParentQueue]) -> StopReason {
 
 /// Tells the brake of other hooks or another spec.
 pub(crate) fn version_changed(brake: &Brake, version: Fingerprint, parts: &[ParentQueue]) {
+    // Nothing is deleted meanwhile. The version that runs when the controller is resumed is compared with the one before.
+    if parts.iter().any(|part| part.reconciler.data.config.paused) {
+        return;
+    }
     brake.with(|brake, now| brake.version_changed(version, now, |limits| census(parts, limits)));
 }
 

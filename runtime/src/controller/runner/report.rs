@@ -180,6 +180,7 @@ impl Reporter {
             counted.parents = counts.parents;
             counted.settled = counts.settled;
             counted.failing = counts.failing;
+            counted.paused = counts.paused;
         }
         // The worst there is.
         let purity = counts.purity.last().copied();
@@ -193,6 +194,7 @@ impl Reporter {
                 sync.pure = purity.map(|purity| purity == Purity::Pure);
             }
             report.held = counts.held();
+            report.paused = counts.pause(&report.paused);
             report.writer = self.writer();
             let said = shadows.iter().map(|(name, tally)| (name.to_string(), tally.status())).collect();
             if tally::is_news(&report.shadows, &said) || lock(&self.shadows_told).is_due() {
@@ -203,6 +205,7 @@ impl Reporter {
                 parents: count(counts.parents),
                 settled: count(counts.settled),
                 failing: count(counts.failing),
+                paused: count(counts.paused),
             };
         });
     }

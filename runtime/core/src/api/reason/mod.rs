@@ -111,6 +111,15 @@ table! {
     /// After a change of the hooks or of the spec, deletions beyond the threshold wait. The message names both versions,
     /// counts and examples.
     DeletionsHeld = ("DeletionsHeld", Controllers, Warning, "See [Deletions after a change](../operations.md#deletions-after-a-change).");
+    /// `spec.paused` is true: the controller calls no hook and writes nothing.
+    ControllerPaused = ("Paused", Controllers, Normal, "");
+    /// `spec.paused` is no longer true: all parents are reconciled.
+    Resumed = ("Resumed", Controllers, Normal, "");
+    /// The object has the annotation `metahook.dev/paused: "true"`: no hook is called for it, and nothing is written. Or its deletion
+    /// waits for a controller that is paused.
+    Paused = ("Paused", Parents, Normal, "See [Pause](../operations.md#pause).");
+    /// The annotation `metahook.dev/paused` has neither of its two values. The object is taken for paused.
+    PauseUnclear = ("PauseUnclear", Parents, Warning, "Write `true` or `false`, or take the annotation off.");
     /// A reconcile failed. The message says at which step, and where in the answer.
     SyncError = ("SyncError", Parents, Warning, "See [Limits and errors](../limits.md).");
     /// The object is being deleted and waits for a controller that cannot clean up. The message says why, and names the
@@ -189,6 +198,7 @@ pub enum ConditionType {
     SingleWriter,
     RightsGranted,
     ShadowAgrees,
+    Paused,
     /// The children of a parent follow its latest revision.
     Updated,
 }
@@ -206,6 +216,7 @@ impl ConditionType {
             Self::SingleWriter => "SingleWriter",
             Self::RightsGranted => "RightsGranted",
             Self::ShadowAgrees => "ShadowAgrees",
+            Self::Paused => "Paused",
             Self::Updated => "Updated",
         }
     }
@@ -224,6 +235,8 @@ table! {
     /// A new module, mount or credential is refused: see the condition `ModulesLoaded`. The controller runs with the last good
     /// one.
     LastGoodInUse = ("LastGoodInUse", ConditionType::Ready, true);
+    /// `spec.paused` is true: no hook is called, and nothing is written.
+    ReadyPaused = ("Paused", ConditionType::Ready, true);
     /// A kind can no longer be watched. The server goes on with what it saw last.
     WatchBroken = ("NotListed", ConditionType::Ready, true);
     /// Parents wait: see the condition `DeletionsHeld`.
@@ -326,6 +339,12 @@ table! {
     ShadowFails = ("ShadowFails", ConditionType::ShadowAgrees, false);
     /// The spec of a shadow is refused; the message names the field. The controller runs without the shadow.
     ShadowRefused = ("ShadowRefused", ConditionType::ShadowAgrees, false);
+    /// `spec.paused` is true: all parents are paused.
+    ControllerPaused = ("ControllerPaused", ConditionType::Paused, true);
+    /// Parents have the annotation `metahook.dev/paused`; the message has their number and names one.
+    ParentsPaused = ("ParentsPaused", ConditionType::Paused, true);
+    /// Nothing is paused any more.
+    NothingPaused = ("NothingPaused", ConditionType::Paused, false);
 }
 
 impl ConditionReason {

@@ -12,7 +12,7 @@ fn test_of_return(reason: ConditionReason) -> Option<&'static str> {
     const SHADOW: &str = "a_shadow_that_failed_agrees_once_it_is_right";
     match reason {
         Running | Loaded | NoModules | AllServed | RequestsAlone | NoForeignChanges | NoneLeft
-        | NothingHeld | LeaderElected | AllGranted | ShadowsAgree => None,
+        | NothingHeld | LeaderElected | AllGranted | ShadowsAgree | NothingPaused => None,
         ParentsFailing | AllParentsFailing => Some("a_hook_that_traps_changes_nothing_and_heals"),
         LastGoodInUse => Some("which_module_runs_is_told_on_the_controller"),
         WatchBroken => Some("ready_says_the_worst"),
@@ -40,6 +40,8 @@ fn test_of_return(reason: ConditionReason) -> Option<&'static str> {
         RightsMissing => Some("rights_that_the_server_lacks_are_named_before_there_is_a_parent"),
         ShadowsDiffer => Some("a_shadow_that_differs_is_told_by_its_paths_and_changes_nothing"),
         ShadowFails | ShadowRefused => Some(SHADOW),
+        ReadyPaused | ControllerPaused => Some("a_paused_controller_calls_no_hook_and_catches_up"),
+        ParentsPaused => Some("a_paused_parent_stays_as_it_is_and_its_deletion_waits"),
     }
 }
 

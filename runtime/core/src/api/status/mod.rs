@@ -25,6 +25,8 @@ pub struct ControllerStatus {
     pub settled: Option<i64>,
     /// Parents whose last reconcile failed.
     pub failing: Option<i64>,
+    /// Parents that are paused.
+    pub paused: Option<i64>,
     /// Deletions after a change of the hooks or of the spec.
     #[serde(default)]
     pub deletions: DeletionStatus,

@@ -27,6 +27,8 @@ pub struct Report {
     pub rights: Finding,
     /// Likewise.
     pub shadow: Finding,
+    /// Likewise.
+    pub paused: Finding,
     pub shadows: BTreeMap<String, ShadowStatus>,
     pub hooks: BTreeMap<String, HookStatus>,
     pub counts: ParentCounts,
@@ -82,12 +84,13 @@ pub enum ModuleChange {
     },
 }
 
-/// How many parents there are, and how many of them are settled and failing.
+/// How many parents there are, and how many of them are settled, failing and paused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ParentCounts {
     pub parents: i64,
     pub settled: i64,
     pub failing: i64,
+    pub paused: i64,
 }
 
 /// Length of a condition's message.
@@ -126,7 +129,7 @@ pub fn released(
         ..Report::default()
     };
     let next = next(now, &report, time)?;
-    Some(ControllerStatus { parents: None, settled: None, failing: None, ..next })
+    Some(ControllerStatus { parents: None, settled: None, failing: None, paused: None, ..next })
 }
 
 /// Whether a server that no longer selects the controller wrote this status.
@@ -202,6 +205,7 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
         (ConditionType::SingleWriter, &report.writer),
         (ConditionType::RightsGranted, &report.rights),
         (ConditionType::ShadowAgrees, &report.shadow),
+        (ConditionType::Paused, &report.paused),
     ] {
         if *finding != Finding::Unknown {
             conditions.push(condition(kind, finding));
@@ -214,6 +218,7 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
         parents: Some(report.counts.parents),
         settled: Some(report.counts.settled),
         failing: Some(report.counts.failing),
+        paused: Some(report.counts.paused),
         deletions: report.deletions.clone(),
         shadows: report.shadows.clone(),
     };
@@ -282,7 +287,7 @@ mod tests {
     fn a_controller_that_is_not_selected_says_so_unless_another_server_has_it() {
         let deletions = DeletionStatus { accepted: Some("sha256:a".to_owned()), deleted: None };
         let last = DeletionStatus { deleted: Some(2), ..deletions.clone() };
-        let counts = ParentCounts { parents: 3, settled: 2, failing: 1 };
+        let counts = ParentCounts { parents: 3, settled: 2, failing: 1, paused: 0 };
         let running = Report { counts, deletions, ..report(Finding::new(ConditionReason::Running, "")) };
         let ours = next(&ControllerStatus::default(), &running, "t1").unwrap();
         assert!(!is_released(&ours));
@@ -291,7 +296,7 @@ mod tests {
         let ready = &left.conditions[0];
         assert_eq!((ready.status.as_str(), ready.last_transition_time.as_str()), ("False", "t2"));
         assert!(left.conditions[1..].iter().all(|one| one.status == "Unknown"));
-        assert_eq!((left.parents, left.settled, left.failing), (None, None, None));
+        assert_eq!((left.parents, left.settled, left.failing, left.paused), (None, None, None, None));
         assert_eq!((&left.deletions, left.observed_generation), (&last, Some(1)));
         // A server that takes it over has written something of its own, or this one never wrote.
         let theirs = next(&left, &running, "t3").unwrap();

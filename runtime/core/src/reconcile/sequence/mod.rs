@@ -1,7 +1,8 @@
 //! The sequence of a reconcile: what is read, asked, decided and written for one parent, in order.
 //!
 //! # Flow
-//! 1. *Phase* ([`phase`]): a finalizer is put in order first; a parent that the controller does not select ends here.
+//! 1. *Phase* ([`phase`]): a parent that the controller does not select, or that is paused ([`pause`]), ends here. A finalizer is
+//!    put in order before anything else.
 //! 2. *Gather*: the related objects, the revisions of a rollout, and the children become one [`ReconcileInput`].
 //! 3. *Settled?* Where the input is the one that the parent settled with, the reconcile ends.
 //! 4. *Claims*: objects are adopted, released, and their owner references renewed, so that the hook is shown the result.
@@ -47,7 +48,7 @@ use crate::reconcile::outcome::{Changed, RetryState};
 use crate::reconcile::plan::ReconcilePlan;
 use crate::reconcile::ports::{World, WriteAnswer, WriteError};
 #[cfg(doc)]
-use crate::reconcile::{input::ReconcileInput, phase};
+use crate::reconcile::{input::ReconcileInput, pause, phase};
 use crate::settled::SettledState;
 pub use prepare::Claimed;
 
@@ -86,6 +87,8 @@ pub enum Reached {
     Preparation,
     /// The controller does not select the parent.
     Ignored,
+    /// The parent or the controller is paused.
+    Paused,
     /// Nothing changed since the parent settled.
     Settled,
     /// Something was written before a plan could be made.
@@ -202,8 +205,10 @@ impl<'w, W: World> Sequence<'w, W> {
             ControlFlow::Continue(planned) => planned,
             ControlFlow::Break(reached) => {
                 report.reached = reached;
-                if reached != Reached::Settled {
-                    self.world.settled(|settled| settled.unsettle(&key));
+                match reached {
+                    Reached::Settled => {}
+                    Reached::Paused => self.world.settled(|settled| settled.pause(&key)),
+                    _ => self.world.settled(|settled| settled.unsettle(&key)),
                 }
                 return Ok(match reached {
                     Reached::WroteBeforePlan => Changed::Something,

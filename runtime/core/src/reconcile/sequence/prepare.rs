@@ -16,6 +16,7 @@ use crate::reconcile::error::{ClaimError, ReconcileError};
 use crate::reconcile::input::{InputParts, ReconcileInput};
 use crate::reconcile::memory as estimate;
 use crate::reconcile::outcome::Retry;
+use crate::reconcile::pause::Pause;
 use crate::reconcile::plan::ReconcilePlan;
 use crate::reconcile::ports::{Asking, Customized, Fact, World};
 use crate::reconcile::rollout::RolloutState;
@@ -114,6 +115,9 @@ impl<W: World> Sequence<'_, W> {
         let mut has_written = false;
         loop {
             let phase = phase(&parent, selection);
+            if phase != Phase::Ignore && self.is_paused(&parent) {
+                return Ok(ControlFlow::Break(Reached::Paused));
+            }
             if let Phase::AddFinalizer | Phase::Ask(_) = phase {
                 self.world.may_show(&parent).await?;
             }
@@ -133,6 +137,20 @@ impl<W: World> Sequence<'_, W> {
             parent = now;
             (has_written, *wrote) = (true, true);
         }
+    }
+
+    /// Whether the parent is paused; records it once, and forgets that once the pause has ended.
+    fn is_paused(&self, parent: &Object) -> bool {
+        let pause = Pause::of(parent, self.world.config());
+        let event = pause.as_ref().and_then(|pause| pause.event(parent, self.world.config()));
+        if pause.is_some() || self.world.settled(|settled| settled.is_paused(&parent.key)) {
+            for reason in [EventReason::Paused, EventReason::PauseUnclear] {
+                let message =
+                    event.iter().filter(|(told, _)| *told == reason).map(|(_, message)| message.clone());
+                self.world.record(parent, Fact::Warnings(reason, message.collect()));
+            }
+        }
+        pause.is_some()
     }
 
     /// Reads the children that are known by their metadata alone, and the rest once more. What is read stays whole.
