@@ -110,7 +110,6 @@ pub(crate) async fn a_paused_parent_stays_as_it_is_and_its_deletion_waits(test: 
         ensure!(said.contains("is resumed"), "{said}");
     }
     test.parents().until_gone("a").await?;
-    test.config_maps().until_gone("a-child").await?;
     says(test, "b", "four").await?;
     until_greeted(test, "b", "four").await?;
     let none =
