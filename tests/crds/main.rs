@@ -56,6 +56,7 @@ fn all() -> Result<Vec<Value>> {
         column("Settled", "integer", ".status.settled", 0),
         column("Failing", "integer", ".status.failing", 0),
         column("Paused", "integer", ".status.paused", 0),
+        column("Seen", "date", ".status.lastSeen", 0),
         column("Module", "string", ".status.hooks.sync.shortDigest", 0),
         column("Digest", "string", ".status.hooks.sync.digest", 1),
         column("Age", "date", ".metadata.creationTimestamp", 0),

@@ -13,6 +13,7 @@
 //! - `pack`: modules as they are stored
 //! - `deploy`: bundles of an author's files
 //! - `dev`: a session of an author's server
+//! - `pause`, `status`: objects left alone for a while; how the controllers stand
 //!
 //! - `progress`: steps of commands that take long, told on a terminal
 
@@ -32,4 +33,5 @@ pub mod render;
 pub mod sandbox;
 pub mod scaffold;
 pub mod schemas;
+pub mod status;
 pub mod yaml;

@@ -12,7 +12,7 @@ use metahook_server::cluster::objects::RequestError;
 use serde_json::{Value, json};
 
 /// The API version of controllers.
-const CONTROLLERS: &str = "metacontroller.k8s.io/v1alpha1";
+pub(crate) const CONTROLLERS: &str = "metacontroller.k8s.io/v1alpha1";
 
 /// Kinds that a message names.
 const MAX_NAMES: usize = 10;

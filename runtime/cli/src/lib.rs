@@ -21,6 +21,7 @@ mod reference;
 pub mod render;
 pub mod run;
 pub mod schema;
+pub mod status;
 pub mod test;
 mod values;
 
@@ -80,6 +81,8 @@ pub enum Command {
     Apply(Box<apply::Apply>),
     /// Delete what apply wrote from a cluster, controllers before what they need.
     Delete(Box<apply::Delete>),
+    /// Show how the controllers of a cluster stand, and whether a server hosts them.
+    Status(status::Status),
     /// Pause an object that controllers reconcile, or a whole controller: no hook is called, and nothing is written.
     Pause(pause::PauseFlags),
     /// Resume what was paused: what changed meanwhile is caught up at once.

@@ -19,6 +19,7 @@ async fn server() -> ExitCode {
         Command::Serve(serve) => run(*serve).await.map_err(failure),
         Command::Rbac(rbac) => rbac.run(out, say).map_err(failure),
         Command::Crds(crds) => crds.run(out, say).await.map_err(failure),
+        Command::Status(status) => status.run(out, say).await.map_err(failure),
         Command::Pause(pause) => pause.run(true, out).await.map_err(failure),
         Command::Resume(pause) => pause.run(false, out).await.map_err(failure),
         Command::Pack(pack) => pack.run(out, say).await.map_err(failure),

@@ -54,7 +54,7 @@ impl Fingerprinter {
 }
 
 /// Hasher with a seed of this process, so that colliding values cannot be prepared.
-pub(crate) fn hash64() -> impl Hasher {
+pub fn hash64() -> impl Hasher {
     SeedableRandomState::with_seed(0, SharedSeed::global_random()).build_hasher()
 }
 

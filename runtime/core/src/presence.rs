@@ -21,7 +21,7 @@ const MAX_NAME: usize = 100;
 const LEASE: &str = "metahook-servers";
 
 /// Whether servers sign a Lease of this name.
-pub(crate) fn is_lease(name: &str) -> bool {
+pub fn is_lease(name: &str) -> bool {
     name.strip_prefix(LEASE).is_some_and(|rest| {
         let digits = rest.strip_prefix('-');
         rest.is_empty()

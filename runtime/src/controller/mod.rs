@@ -148,9 +148,9 @@ impl Controllers {
         [&self.composite, &self.decorator]
     }
 
-    /// As long as these numbers stay, no controller changed.
+    /// As long as these numbers stay, there are the same controllers. Their specs and statuses may change.
     pub(crate) fn changes(&self) -> [u64; 2] {
-        self.all().map(|store| store.view(Cache::changes))
+        self.all().map(|store| store.view(Cache::names_changed))
     }
 
     /// Waits until all are known.

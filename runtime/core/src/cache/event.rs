@@ -227,6 +227,9 @@ impl Cache {
         let key = &object.key;
         self.by_uid.insert(object.uid.clone(), key.clone());
         self.link(&object);
+        if before.is_none() {
+            self.names_at = self.changes;
+        }
         if let Some(labelled) = &mut self.labelled {
             labelled.insert(&object);
         }
@@ -239,6 +242,7 @@ impl Cache {
             return Vec::new();
         };
         self.unlink(&entry.object);
+        self.names_at = self.changes;
         vec![ObjectChange { before: Some(entry.object), after: None }]
     }
 

@@ -42,6 +42,8 @@ pub struct Cache {
     /// Number of the last change, and of the last change of an orphan.
     changes: u64,
     orphans_at: u64,
+    /// Number of the last change by which an object came or went.
+    names_at: u64,
     /// All objects by label, after [`Cache::label`].
     labelled: Option<LabelIndex>,
     by_uid: FastMap<Uid, Key>,
@@ -102,6 +104,7 @@ impl Cache {
             labelled: self.labelled.as_ref().map(|_| LabelIndex::default()),
             changes: self.changes + 1,
             orphans_at: self.changes + 1,
+            names_at: self.changes + 1,
             ..Self::default()
         }
     }
@@ -208,9 +211,9 @@ impl Cache {
         [self.owned.get(parent).map_or(0, |owned| owned.at), self.orphans_at]
     }
 
-    /// As long as this number stays, nothing here changed.
-    pub fn changes(&self) -> u64 {
-        self.changes
+    /// As long as this number stays, the same names are taken here.
+    pub fn names_changed(&self) -> u64 {
+        self.names_at
     }
 }
 

@@ -222,7 +222,7 @@ fn the_bytes_of_objects_are_counted_as_long_as_they_are_held() {
     assert_eq!((index.bytes(), index.len()), (counted(&index), 1));
     let emptied = index.emptied();
     assert_eq!((emptied.bytes(), emptied.len(), emptied.keeps_whole()), (0, 0, false));
-    assert!(emptied.changes() > index.changes());
+    assert!(emptied.names_changed() > index.names_changed());
     index.apply(CacheEvent::ListBegins);
     index.apply(CacheEvent::ListEnds);
     assert_eq!(index.bytes(), 0, "the list does not name it");
@@ -414,4 +414,20 @@ proptest! {
             last = Some((revision, found));
         }
     }
+}
+
+#[test]
+fn names_change_where_an_object_comes_or_goes_and_not_with_its_versions() {
+    let mut cache = Cache::default();
+    let object = |name: &str, version: &str| a("v1", "ConfigMap", name).version(version).object();
+    let mut after = |event: CacheEvent| {
+        let before = cache.names_changed();
+        cache.apply(event);
+        cache.names_changed() != before
+    };
+    assert!(after(CacheEvent::Applied(Object::clone(&object("n/a", "1")))));
+    assert!(!after(CacheEvent::Applied(Object::clone(&object("n/a", "2")))));
+    assert!(!after(CacheEvent::Wrote(object("n/a", "3"))));
+    assert!(after(CacheEvent::Applied(Object::clone(&object("n/b", "4")))));
+    assert!(after(CacheEvent::Deleted(Object::clone(&object("n/b", "5")))));
 }

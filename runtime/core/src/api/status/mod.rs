@@ -7,12 +7,16 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use report::{Finding, ModuleChange, ParentCounts, Report, is_released, next, purity, released};
+pub use report::{
+    Finding, LAST_SEEN_INTERVAL, ModuleChange, ParentCounts, Report, is_released, next, purity, released,
+};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerStatus {
     pub observed_generation: Option<i64>,
+    /// When a server wrote this status last: at most five minutes ago while one hosts the controller.
+    pub last_seen: Option<String>,
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

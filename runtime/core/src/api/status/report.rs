@@ -1,6 +1,7 @@
 //! Findings about a controller, and the status that they become.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::api::hook::HookName;
 use crate::api::reason::{ConditionReason, ConditionType};
@@ -93,6 +94,9 @@ pub struct ParentCounts {
     pub paused: i64,
 }
 
+/// While a server hosts a controller, its status has a `lastSeen` that is no older than this.
+pub const LAST_SEEN_INTERVAL: Duration = Duration::from_mins(5);
+
 /// Length of a condition's message.
 const MAX_MESSAGE: usize = 1024;
 
@@ -129,7 +133,14 @@ pub fn released(
         ..Report::default()
     };
     let next = next(now, &report, time)?;
-    Some(ControllerStatus { parents: None, settled: None, failing: None, paused: None, ..next })
+    Some(ControllerStatus {
+        parents: None,
+        settled: None,
+        failing: None,
+        paused: None,
+        last_seen: None,
+        ..next
+    })
 }
 
 /// Whether a server that no longer selects the controller wrote this status.
@@ -213,6 +224,7 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
     }
     let next = ControllerStatus {
         observed_generation: Some(report.generation),
+        last_seen: before.last_seen.clone(),
         conditions,
         hooks: report.hooks.clone(),
         parents: Some(report.counts.parents),
@@ -222,7 +234,7 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
         deletions: report.deletions.clone(),
         shadows: report.shadows.clone(),
     };
-    (next != *before).then_some(next)
+    (next != *before).then(|| ControllerStatus { last_seen: Some(now.to_owned()), ..next })
 }
 
 #[cfg(test)]

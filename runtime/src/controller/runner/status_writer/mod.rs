@@ -1,13 +1,15 @@
 //! Writer of a controller's status: each change a moment later, and the last deletions before the end.
 
+use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::api::as_stored;
 use metahook_core::api::reason::EventReason;
-use metahook_core::api::status::{self, ControllerStatus, Report};
+use metahook_core::api::status::{self, ControllerStatus, LAST_SEEN_INTERVAL, Report};
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
+use metahook_core::hash::hash64;
 use metahook_core::hosting::Hosting;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Uid};
@@ -42,6 +44,9 @@ const WRITE_DELAY: Duration = Duration::from_millis(200);
 /// within this time.
 const REWRITE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// A status is written again so long before it is too old: a write may have to wait, or be tried again.
+const REWRITE_MARGIN: Duration = Duration::from_secs(30);
+
 /// A change is written soon, a status that keeps changing seldom.
 const WRITE_RATE: Rate = Rate { per_second: 0.1, burst: 6 };
 
@@ -61,6 +66,8 @@ pub(super) struct StatusWriter {
     requests: mpsc::UnboundedReceiver<RecordRequest>,
     /// The status as this server wrote it last, or found it to be what it would write.
     written: Option<ControllerStatus>,
+    /// By then the status is written again, so that it shows that a server hosts the controller.
+    due: Instant,
     state: WriteState,
 }
 
@@ -102,7 +109,9 @@ impl StatusWriter {
         let hosting = context.hosting.clone();
         let (key, uid) = (controller.key.clone(), controller.uid.clone());
         let (written, state) = (None, WriteState::default());
-        Self { api, recorder, store, key, uid, hosting, requests, written, state }
+        // By then there is something to say.
+        let due = Instant::now() + LAST_SEEN_INTERVAL / 10 + spread(&uid) / 2;
+        Self { api, recorder, store, key, uid, hosting, requests, written, due, state }
     }
 
     /// Ends after the reporter.
@@ -150,7 +159,7 @@ impl StatusWriter {
                     self.record(request, report).await;
                     continue;
                 }
-                _ = rewrites.tick(), if state == WriteState::Written => if !self.is_overwritten() { continue },
+                _ = rewrites.tick(), if state == WriteState::Written => if !self.is_overwritten() && !self.is_due() { continue },
                 changed = report.changed(), if state.is_hopeful() => if changed.is_err() { return },
                 () = tokio::time::sleep(state.retry_delay()), if state != WriteState::Written => {}
             }
@@ -257,6 +266,11 @@ impl StatusWriter {
         self.now().is_some_and(|object| !self.hosting.hosts(&object))
     }
 
+    /// The status was written so long ago that it could be another server's, or that of one that is gone.
+    fn is_due(&self) -> bool {
+        Instant::now() >= self.due
+    }
+
     /// A server that had the controller before has said that it does not select it.
     fn is_overwritten(&self) -> bool {
         self.now().is_some_and(|object| status::is_released(&seen(&object)))
@@ -287,7 +301,10 @@ impl StatusWriter {
             return Ok(true);
         };
         let before = seen(&object);
-        let Some(status) = status::next(&before, report, &timestamp()) else {
+        let now = timestamp();
+        let next = status::next(&before, report, &now);
+        let again = || ControllerStatus { last_seen: Some(now.clone()), ..before.clone() };
+        let Some(status) = next.or_else(|| self.is_due().then(again)) else {
             self.written = Some(before);
             return Ok(true);
         };
@@ -303,6 +320,7 @@ impl StatusWriter {
         });
         let id = ObjectId { resource: Arc::clone(&self.store.resource), key: self.key.clone() };
         let known = self.api.carry_out(&Op::Status { id, body }).await?.events;
+        self.due = Instant::now() + LAST_SEEN_INTERVAL - REWRITE_MARGIN - spread(&self.uid);
         let mut kept = true;
         for event in &known {
             if let CacheEvent::Wrote(object) = event {
@@ -314,6 +332,13 @@ impl StatusWriter {
         self.store.observe_write(known);
         Ok(kept)
     }
+}
+
+/// The statuses of many controllers are not written again at once: a time up to a minute, the same for each controller.
+fn spread(uid: &Uid) -> Duration {
+    let mut hash = hash64();
+    hash.write(uid.as_str().as_bytes());
+    Duration::from_millis(hash.finish() % 60_000)
 }
 
 /// The status that a controller has now.

@@ -118,6 +118,33 @@ async fn what_another_server_says_of_a_controller_that_this_one_has_is_put_right
     reporter.ended().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_status_of_which_nothing_changes_is_never_older_than_five_minutes() {
+    let writes = Arc::new(std::sync::Mutex::new(vec![Instant::now()]));
+    let seen = Arc::clone(&writes);
+    let api = fake::answering(move |request| {
+        if *request.method() != http::Method::PUT {
+            return None;
+        }
+        let mut writes = seen.lock().unwrap();
+        writes.push(Instant::now());
+        let ready = json!({
+            "type": "Ready", "status": "Unknown", "reason": "NotYetKnown", "message": "", "lastTransitionTime": "t",
+        });
+        let status = json!({"conditions": [ready], "lastSeen": format!("write {}", writes.len())});
+        Some(http::Response::new(stored(1 + writes.len() as u64, "a", &status).json().to_owned()))
+    });
+    let stop = CancellationToken::new();
+    let reporter = reporter(api, &stop);
+    let hour = Instant::now() + Duration::from_hours(1);
+    tokio::time::sleep_until(hour).await;
+    let writes: Vec<_> = writes.lock().unwrap().iter().copied().chain([hour]).collect();
+    assert!(writes.windows(2).all(|pair| pair[1] - pair[0] <= LAST_SEEN_INTERVAL), "{writes:?}");
+    assert!(writes.len() < 25, "too many writes: {writes:?}");
+    stop.cancel();
+    reporter.ended().await;
+}
+
 /// The writes of a status after a change that is followed by the end at once.
 async fn last_writes(change: impl FnOnce(&mut Report)) -> usize {
     let writes = Arc::new(AtomicUsize::new(0));

@@ -1,0 +1,231 @@
+//! `metahook status`: how all controllers of a cluster stand, and whether a server hosts them.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use metahook_core::api::ControllerKind;
+use metahook_core::api::reason::ConditionType;
+use metahook_core::api::status::{Condition, ControllerStatus, LAST_SEEN_INTERVAL};
+use metahook_core::leader_election::Record;
+use metahook_core::object::Object;
+use metahook_core::object::id::{Gvk, Key};
+use metahook_core::presence::is_lease;
+use metahook_server::cluster::api_client::ApiClient;
+use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
+use metahook_server::cluster::objects::RequestError;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::pause::CONTROLLERS;
+
+/// A status that was written later than this shows that a server hosts the controller. Clocks may differ by a minute.
+const FRESH: Duration = LAST_SEEN_INTERVAL.saturating_add(CLOCK_SKEW);
+
+const CLOCK_SKEW: Duration = Duration::from_mins(1);
+
+/// What is shown where no server hosts a controller.
+const NO_SERVER: &str = "NoServer";
+
+#[derive(Debug, thiserror::Error)]
+pub enum StatusError {
+    #[error("the kinds of controllers cannot be read")]
+    Discovery(#[from] DiscoveryError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
+/// How the controllers of a cluster stand.
+#[derive(Debug)]
+pub struct ClusterStatus {
+    pub controllers: Vec<ControllerLine>,
+    /// Why Leases of servers do not count: `NoServer` is said by the statuses alone.
+    pub without_leases: Option<RequestError>,
+}
+
+/// One controller, as it is shown.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ControllerLine {
+    pub kind: &'static str,
+    pub name: String,
+    pub ready: String,
+    pub reason: String,
+    pub parents: Option<i64>,
+    pub failing: Option<i64>,
+    pub paused: Option<i64>,
+    /// The time since a server wrote its status.
+    pub seen: Option<Duration>,
+}
+
+/// Reads how the controllers stand.
+///
+/// # Errors
+/// They cannot be read.
+pub async fn cluster_status(api: &ApiClient) -> Result<ClusterStatus, StatusError> {
+    let discovery = Discovery::new(api.clone());
+    let mut controllers = Vec::new();
+    for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
+        let resource = discovery.resolve_kind(&Gvk::new(CONTROLLERS, kind.as_str())).await?;
+        let found = api.list_objects(&resource).await?;
+        controllers.extend(found.iter().map(|found| (kind, found.key.name.to_string(), status(found))));
+    }
+    let leases = discovery.resolve_kind(&Gvk::new("coordination.k8s.io/v1", "Lease")).await?;
+    let now = Timestamp::now();
+    let statuses: Vec<_> = controllers.iter().map(|(_, _, status)| status.clone()).collect();
+    let (has_server, without_leases) = match api.list_objects(&leases).await {
+        Ok(leases) => {
+            let is_server =
+                |lease: &Object| is_servers_lease(&lease.key, &statuses) && is_fresh_lease(lease, now);
+            (leases.iter().any(is_server), None)
+        }
+        Err(error) => (false, Some(error)),
+    };
+    let lines = controllers
+        .into_iter()
+        .map(|(kind, name, status)| ControllerLine::of(kind, name, &status, has_server, now));
+    Ok(ClusterStatus { controllers: lines.collect(), without_leases })
+}
+
+fn status(controller: &Object) -> ControllerStatus {
+    let status = controller.value().ok().and_then(|mut object| object.get_mut("status").map(Value::take));
+    status.and_then(|status| serde_json::from_value(status).ok()).unwrap_or_default()
+}
+
+impl ControllerLine {
+    /// `has_server`: a server has renewed its Lease lately.
+    fn of(
+        kind: ControllerKind,
+        name: String,
+        status: &ControllerStatus,
+        has_server: bool,
+        now: Timestamp,
+    ) -> Self {
+        let seen = status.last_seen.as_deref().and_then(|time| since(time, now));
+        let is_hosted = has_server || seen.is_some_and(|seen| seen <= FRESH);
+        let ready = status.conditions.iter().find(|one| one.kind == ConditionType::Ready.as_str());
+        let (ready, reason) = match ready {
+            _ if !is_hosted => ("Unknown", NO_SERVER),
+            Some(ready) => (&*ready.status, &*ready.reason),
+            None => ("Unknown", ""),
+        };
+        Self {
+            kind: kind.as_str(),
+            name,
+            ready: ready.to_owned(),
+            reason: reason.to_owned(),
+            parents: status.parents,
+            failing: status.failing,
+            paused: status.paused,
+            seen,
+        }
+    }
+}
+
+/// A server holds the Lease and renewed it within its duration. One that ends leaves it without a holder.
+fn is_fresh_lease(lease: &Object, now: Timestamp) -> bool {
+    #[derive(Deserialize)]
+    struct Specified {
+        #[serde(default)]
+        spec: Record,
+    }
+    let Ok(Specified { spec }) = serde_json::from_str(lease.json()) else { return false };
+    let lasts = Duration::from_secs(spec.seconds.max(0).unsigned_abs()).saturating_add(CLOCK_SKEW);
+    let renewed = since(&spec.renewed, now);
+    !spec.holder.is_empty() && renewed.is_some_and(|renewed| renewed <= lasts)
+}
+
+/// Servers of this program sign the Lease: all of them, or the leader of an election that a controller's status names.
+fn is_servers_lease(lease: &Key, statuses: &[ControllerStatus]) -> bool {
+    let names = |one: &Condition| {
+        one.kind == ConditionType::SingleWriter.as_str() && one.message.ends_with(&format!(" {lease}"))
+    };
+    is_lease(&lease.name) || statuses.iter().flat_map(|status| &status.conditions).any(names)
+}
+
+/// The time since then; none for one in the future.
+fn since(time: &str, now: Timestamp) -> Option<Duration> {
+    let then: Timestamp = time.parse().ok()?;
+    Some(Duration::try_from(now.duration_since(then)).unwrap_or_default())
+}
+
+/// A time as kubectl shows it: `45s`, `12m`, `3h`, `8d`.
+pub fn age(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:10:00Z".parse().unwrap()
+    }
+
+    fn line(seen: Option<&str>, has_server: bool) -> ControllerLine {
+        let ready = json!({
+            "type": "Ready", "status": "True", "reason": "Running", "message": "", "lastTransitionTime": "t",
+        });
+        let status = json!({ "conditions": [ready], "parents": 3, "lastSeen": seen });
+        let status = serde_json::from_value(status).unwrap();
+        ControllerLine::of(ControllerKind::Composite, "c".to_owned(), &status, has_server, now())
+    }
+
+    #[test]
+    fn a_controller_that_no_server_was_seen_at_has_no_server() {
+        let shown = |seen, has_server| {
+            let line = line(seen, has_server);
+            (line.ready, line.reason)
+        };
+        let running = || ("True".to_owned(), "Running".to_owned());
+        let none = || ("Unknown".to_owned(), "NoServer".to_owned());
+        assert_eq!(shown(Some("2026-01-01T00:06:00Z"), false), running());
+        assert_eq!(shown(Some("2026-01-01T00:04:00Z"), false), running(), "six minutes");
+        assert_eq!(shown(Some("2026-01-01T00:03:59Z"), false), none());
+        assert_eq!(shown(Some("2026-01-01T00:30:00Z"), false), running(), "a clock ahead");
+        assert_eq!(shown(None, false), none());
+        assert_eq!(shown(None, true), running(), "a server may not write the status");
+        assert_eq!(line(Some("2026-01-01T00:06:00Z"), true).seen, Some(Duration::from_mins(4)));
+    }
+
+    #[test]
+    fn a_lease_counts_where_a_server_holds_it() {
+        let lease = |holder: &str, renewed: &str| {
+            let lease = json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": { "namespace": "n", "name": "metahook-servers", "uid": "u", "resourceVersion": "1" },
+                "spec": { "holderIdentity": holder, "leaseDurationSeconds": 20, "renewTime": renewed },
+            });
+            is_fresh_lease(&Object::parse(&lease.to_string(), None).unwrap(), now())
+        };
+        assert!(lease("a", "2026-01-01T00:09:59.123456Z"));
+        assert!(lease("a", "2026-01-01T00:08:40Z"));
+        assert!(!lease("a", "2026-01-01T00:08:39Z"));
+        assert!(!lease("", "2026-01-01T00:09:59Z"));
+        assert!(!lease("a", "yesterday"));
+    }
+
+    #[test]
+    fn a_lease_is_of_servers_by_its_name_or_by_the_election_that_a_status_names() {
+        let leader = json!({ "conditions": [{
+            "type": "SingleWriter", "status": "True", "reason": "LeaderElected", "lastTransitionTime": "t",
+            "message": "host_1 leads: it holds the Lease n/elected",
+        }] });
+        let statuses = [serde_json::from_value(leader).unwrap(), ControllerStatus::default()];
+        let is = |namespace: &str, name: &str| is_servers_lease(&Key::new(namespace, name), &statuses);
+        assert!(is("any", "metahook-servers") && is("n", "elected"));
+        assert!(!is("m", "elected") && !is("n", "lected") && !is("kube-system", "kube-controller-manager"));
+    }
+
+    #[test]
+    fn an_age_is_short() {
+        let ages = [0, 119, 120, 7199, 7200, 172_799, 172_800].map(|secs| age(Duration::from_secs(secs)));
+        assert_eq!(ages, ["0s", "119s", "2m", "119m", "2h", "47h", "2d"]);
+    }
+}
