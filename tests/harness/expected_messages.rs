@@ -168,7 +168,7 @@ pub fn written_out(found: usize) -> String {
 
 pub fn start_work(found: usize) -> String {
     format!(
-        "each call of the module begins with {found} steps of the host (data, elements of tables, globals), and 400000 are allowed: lay its first data together, or write it in the module"
+        "each call of the module begins with {found} steps of the host (imports, data, elements of tables, globals), and 400000 are allowed: lay its first data together, or write it in the module"
     )
 }
 

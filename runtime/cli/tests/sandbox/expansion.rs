@@ -101,3 +101,21 @@ async fn names_are_taken_up_to_the_bound() {
     let refused = load(&module((1 << 20) + 1)).await;
     assert_eq!(refused, ModuleError::Names { found: (1 << 20) + 1, bound: 1 << 20 });
 }
+
+/// The engine lists the imports of each instance.
+#[tokio::test]
+async fn imports_count_as_often_as_their_module_is_instantiated() {
+    let with = |imports: usize| {
+        let (mut exported, mut imported) = (String::new(), String::new());
+        for number in 0..imports {
+            write!(exported, "(export \"{number:03x}\" (func 0))").unwrap();
+            write!(imported, "(import \"\" \"{number:03x}\" (func))").unwrap();
+        }
+        let instances = "(core instance (instantiate $many (with \"\" (instance $has))))".repeat(100);
+        component(&format!(
+            "(core module $has (func) {exported}) (core module $many {imported}) (core instance $has (instantiate $has)) {instances}"
+        ))
+    };
+    runs(&with(600)).await;
+    assert_eq!(load(&with(4001)).await, ModuleError::Start { found: 400_100, bound: 400_000 });
+}

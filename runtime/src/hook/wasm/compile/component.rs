@@ -251,6 +251,15 @@ mod tests {
         assert_eq!(with(once), Ok(0));
         assert_eq!(with(&once.repeat(3)), Ok(200_000));
         assert_eq!(with(&once.repeat(41)), Err(ModuleError::Start { found: 410_000, bound: 400_000 }));
+        let imports = |count: usize| {
+            let imports = r#"(import "a" "b" (func))"#.repeat(count);
+            let text =
+                format!("(core module $i {imports}) {}", "(core instance (instantiate $i))".repeat(100));
+            let bytes = wat::parse_str(format!("(component {text} {SYNC})")).unwrap();
+            inspect(&bytes, BOUNDS).map(StartWork::cost)
+        };
+        assert_eq!(imports(4000), Ok(3_900_000));
+        assert_eq!(imports(4001), Err(ModuleError::Start { found: 400_100, bound: 400_000 }));
         let inner = format!(
             "(component $c (alias outer 1 $m (core module $n)) {})",
             "(core instance (instantiate $n))".repeat(2)
