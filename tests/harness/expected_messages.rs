@@ -156,6 +156,12 @@ pub fn names(found: usize) -> String {
     )
 }
 
+pub fn types(found: usize) -> String {
+    format!(
+        "the declarations of types have {found} bytes, and 131072 are allowed: declare fewer types, or smaller ones"
+    )
+}
+
 pub fn nested(found: usize) -> String {
     format!("the component nests components and modules {found} deep, and 100 are allowed: make it flatter")
 }

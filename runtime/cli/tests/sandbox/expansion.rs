@@ -102,6 +102,22 @@ async fn names_are_taken_up_to_the_bound() {
     assert_eq!(refused, ModuleError::Names { found: (1 << 20) + 1, bound: 1 << 20 });
 }
 
+/// Types of functions with so many bytes together.
+#[tokio::test]
+async fn types_are_taken_up_to_the_bound() {
+    let module = |types: usize| {
+        // Ten bytes each; the section begins with their number, and ends with the type of `_start`.
+        let ty = |number: usize| {
+            let params = (0..7).map(|digit| ["i32 ", "i64 ", "f32 ", "f64 "][number >> (2 * digit) & 3]);
+            format!("(type (func (param {})))", params.collect::<String>())
+        };
+        let types: String = (0..types).map(ty).collect();
+        format!("(module {types} (func (export \"_start\")))")
+    };
+    runs(&module(13_106)).await;
+    assert_eq!(load(&module(13_107)).await, ModuleError::Types { found: 131_075, bound: 131_072 });
+}
+
 /// The engine lists the imports of each instance.
 #[tokio::test]
 async fn imports_count_as_often_as_their_module_is_instantiated() {

@@ -10,6 +10,7 @@ use super::outline::{
     MAX_NAMED, MAX_NAMES, OutlineBounds, check_gaps, check_memories, check_sparse, check_tables,
 };
 use super::start_work::StartWork;
+use super::types::Types;
 
 /// Modules inside of one component: that of `CPython` has about forty.
 const MAX_MODULES: usize = 128;
@@ -35,6 +36,7 @@ struct Outline {
     functions: u32,
     start: ComponentStart,
     names: Names,
+    types: Types,
     refused: Vec<String>,
     refused_count: usize,
     is_called: bool,
@@ -48,6 +50,7 @@ pub(super) fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<StartWork, 
     for payload in Parser::new(0).parse_all(bytes) {
         let payload = payload?;
         outline.names.read(&payload)?;
+        outline.types.read(&payload)?;
         outline.start.read(&payload)?;
         outline.read(payload, bounds)?;
     }

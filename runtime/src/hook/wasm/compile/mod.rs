@@ -16,6 +16,7 @@ mod names;
 pub mod outline;
 mod start_work;
 mod tree;
+mod types;
 
 use std::fmt;
 use std::path::PathBuf;

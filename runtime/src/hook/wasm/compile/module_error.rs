@@ -71,6 +71,10 @@ pub enum ModuleError {
     )]
     Names { found: u64, bound: u64 },
     #[error(
+        "the declarations of types have {found} bytes, and {bound} are allowed: declare fewer types, or smaller ones"
+    )]
+    Types { found: u64, bound: u64 },
+    #[error(
         "each call of the module begins with {found} steps of the host (imports, data, elements of tables, globals), and {bound} are allowed: lay its first data together, or write it in the module"
     )]
     Start { found: u64, bound: u64 },
@@ -159,6 +163,7 @@ impl ModuleError {
             | Self::Gaps { .. }
             | Self::Depth { .. }
             | Self::Names { .. }
+            | Self::Types { .. }
             | Self::Start { .. }
             | Self::Tables(_)
             | Self::NoStart
