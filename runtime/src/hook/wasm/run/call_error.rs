@@ -34,7 +34,7 @@ const FOREIGN: [&str; 9] = [
 ];
 
 /// Bytes of an error that wasmtime or a panic describes.
-const MAX_ERROR: usize = 1024;
+pub(super) const MAX_ERROR: usize = 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
