@@ -156,6 +156,10 @@ pub fn names(found: usize) -> String {
     )
 }
 
+pub fn many_names(found: usize) -> String {
+    format!("there are {found} imports and exports, and 50000 are allowed: import and export less")
+}
+
 pub fn types(found: usize) -> String {
     format!(
         "the declarations of types have {found} bytes, and 131072 are allowed: declare fewer types, or smaller ones"

@@ -70,6 +70,8 @@ pub enum ModuleError {
         "the names of imports and exports have {found} bytes, and {bound} are allowed: import and export less, or by shorter names"
     )]
     Names { found: u64, bound: u64 },
+    #[error("there are {found} imports and exports, and {bound} are allowed: import and export less")]
+    ManyNames { found: u64, bound: u64 },
     #[error(
         "the declarations of types have {found} bytes, and {bound} are allowed: declare fewer types, or smaller ones"
     )]
@@ -163,6 +165,7 @@ impl ModuleError {
             | Self::Gaps { .. }
             | Self::Depth { .. }
             | Self::Names { .. }
+            | Self::ManyNames { .. }
             | Self::Types { .. }
             | Self::Start { .. }
             | Self::Tables(_)
