@@ -167,6 +167,8 @@ fn limits_of_modules() -> String {
         ["modules in a component", "128", "", &code(says::MANY_MODULES)],
         ["components in each other", "100", "", &code(&says::nested(101))],
         ["names of imports and exports", "1Mi", "", &code(&says::names(1_048_577))],
+        ["imports and exports", "50000", "", &code(&says::many_names(50_001))],
+        ["declarations of types", "128Ki", "", &code(&says::types(131_073))],
         [
             "imports, exports and instances of a component, written out",
             "1Mi",

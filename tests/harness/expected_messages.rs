@@ -156,6 +156,16 @@ pub fn names(found: usize) -> String {
     )
 }
 
+pub fn many_names(found: usize) -> String {
+    format!("there are {found} imports and exports, and 50000 are allowed: import and export less")
+}
+
+pub fn types(found: usize) -> String {
+    format!(
+        "the declarations of types have {found} bytes, and 131072 are allowed: declare fewer types, or smaller ones"
+    )
+}
+
 pub fn nested(found: usize) -> String {
     format!("the component nests components and modules {found} deep, and 100 are allowed: make it flatter")
 }
@@ -168,7 +178,7 @@ pub fn written_out(found: usize) -> String {
 
 pub fn start_work(found: usize) -> String {
     format!(
-        "each call of the module begins with {found} steps of the host (data, elements of tables, globals), and 400000 are allowed: lay its first data together, or write it in the module"
+        "each call of the module begins with {found} steps of the host (imports, data, elements of tables, globals), and 400000 are allowed: lay its first data together, or write it in the module"
     )
 }
 

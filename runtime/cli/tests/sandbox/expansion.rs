@@ -101,3 +101,54 @@ async fn names_are_taken_up_to_the_bound() {
     let refused = load(&module((1 << 20) + 1)).await;
     assert_eq!(refused, ModuleError::Names { found: (1 << 20) + 1, bound: 1 << 20 });
 }
+
+/// Types of functions with so many bytes together.
+#[tokio::test]
+async fn types_are_taken_up_to_the_bound() {
+    let module = |types: usize| {
+        // Ten bytes each; the section begins with their number, and ends with the type of `_start`.
+        let ty = |number: usize| {
+            let params = (0..7).map(|digit| ["i32 ", "i64 ", "f32 ", "f64 "][number >> (2 * digit) & 3]);
+            format!("(type (func (param {})))", params.collect::<String>())
+        };
+        let types: String = (0..types).map(ty).collect();
+        format!("(module {types} (func (export \"_start\")))")
+    };
+    runs(&module(13_106)).await;
+    assert_eq!(load(&module(13_107)).await, ModuleError::Types { found: 131_075, bound: 131_072 });
+}
+
+/// The engine lists the imports of each instance.
+#[tokio::test]
+async fn imports_count_as_often_as_their_module_is_instantiated() {
+    let with = |imports: usize| {
+        let (mut exported, mut imported) = (String::new(), String::new());
+        for number in 0..imports {
+            write!(exported, "(export \"{number:03x}\" (func 0))").unwrap();
+            write!(imported, "(import \"\" \"{number:03x}\" (func))").unwrap();
+        }
+        let instances = "(core instance (instantiate $many (with \"\" (instance $has))))".repeat(100);
+        component(&format!(
+            "(core module $has (func) {exported}) (core module $many {imported}) (core instance $has (instantiate $has)) {instances}"
+        ))
+    };
+    runs(&with(600)).await;
+    assert_eq!(load(&with(4001)).await, ModuleError::Start { found: 400_100, bound: 400_000 });
+}
+
+/// A call has four memories at most.
+#[tokio::test]
+async fn a_component_with_more_memories_than_a_call_has_is_refused_with_both_numbers() {
+    let with = |memories: usize| {
+        let one = |nth| format!("(core module $m{nth} (memory 1)) (core instance (instantiate $m{nth}))");
+        component(&(0..memories).map(one).collect::<String>())
+    };
+    runs(&with(3)).await;
+    let refused = load(&with(4)).await.to_string();
+    assert!(
+        refused.starts_with("the module is refused: a call of it has no room in the server: ")
+            && refused.contains("5 Wasm linear memories")
+            && refused.contains("maximum of 4"),
+        "{refused}"
+    );
+}

@@ -26,6 +26,7 @@ mod preview2;
 mod purity;
 mod reach;
 mod start;
+mod traps;
 
 /// Begins every module here: what it can call, and a few words of its own.
 const IMPORTS: &str = r#"

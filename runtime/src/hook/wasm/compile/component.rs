@@ -10,6 +10,7 @@ use super::outline::{
     MAX_NAMED, MAX_NAMES, OutlineBounds, check_gaps, check_memories, check_sparse, check_tables,
 };
 use super::start_work::StartWork;
+use super::types::Types;
 
 /// Modules inside of one component: that of `CPython` has about forty.
 const MAX_MODULES: usize = 128;
@@ -35,6 +36,7 @@ struct Outline {
     functions: u32,
     start: ComponentStart,
     names: Names,
+    types: Types,
     refused: Vec<String>,
     refused_count: usize,
     is_called: bool,
@@ -48,6 +50,7 @@ pub(super) fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<StartWork, 
     for payload in Parser::new(0).parse_all(bytes) {
         let payload = payload?;
         outline.names.read(&payload)?;
+        outline.types.read(&payload)?;
         outline.start.read(&payload)?;
         outline.read(payload, bounds)?;
     }
@@ -251,6 +254,15 @@ mod tests {
         assert_eq!(with(once), Ok(0));
         assert_eq!(with(&once.repeat(3)), Ok(200_000));
         assert_eq!(with(&once.repeat(41)), Err(ModuleError::Start { found: 410_000, bound: 400_000 }));
+        let imports = |count: usize| {
+            let imports = r#"(import "a" "b" (func))"#.repeat(count);
+            let text =
+                format!("(core module $i {imports}) {}", "(core instance (instantiate $i))".repeat(100));
+            let bytes = wat::parse_str(format!("(component {text} {SYNC})")).unwrap();
+            inspect(&bytes, BOUNDS).map(StartWork::cost)
+        };
+        assert_eq!(imports(4000), Ok(3_900_000));
+        assert_eq!(imports(4001), Err(ModuleError::Start { found: 400_100, bound: 400_000 }));
         let inner = format!(
             "(component $c (alias outer 1 $m (core module $n)) {})",
             "(core instance (instantiate $n))".repeat(2)

@@ -16,6 +16,7 @@ mod names;
 pub mod outline;
 mod start_work;
 mod tree;
+mod types;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -280,7 +281,11 @@ impl CodeLoader {
         let compiled = Arc::clone(&artifact);
         let code = blocking(move || {
             compiled.load(&engine, kind).map_err(|error| {
-                let message = format!("its output is no code of this engine: {error:#}");
+                let message = format!("{error:#}");
+                if is_of_pool(&message) {
+                    return ModuleError::Pool(shorten(&message, MAX_ERROR));
+                }
+                let message = format!("its output is no code of this engine: {message}");
                 ModuleError::Compiler(shorten(&message, MAX_ERROR))
             })
         });
@@ -324,6 +329,11 @@ impl CodeLoader {
             tokio::task::spawn_blocking(move || cache.keep(&name, &artifact));
         }
     }
+}
+
+/// Whether the engine refuses code because a call of it would not fit into the pool: its errors have texts alone.
+fn is_of_pool(message: &str) -> bool {
+    message.contains("exceeds the") || message.contains("instance allocation for this")
 }
 
 /// The delay after so many failures in a row to load the same bytes: 10 s, doubled up to ten minutes. To compile without a

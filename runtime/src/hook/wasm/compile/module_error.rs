@@ -31,6 +31,8 @@ pub enum ModuleError {
         "the component wants what hooks cannot have: {0}; a hook has no network, and gets wasi:cli, clocks, filesystem, io and random of preview 2"
     )]
     ComponentImport(String),
+    #[error("a call of it has no room in the server: {0}; make it of fewer or smaller modules")]
+    Pool(String),
     #[error("the component is made of more than {0} modules: make it of fewer")]
     Modules(usize),
     #[error(
@@ -70,8 +72,14 @@ pub enum ModuleError {
         "the names of imports and exports have {found} bytes, and {bound} are allowed: import and export less, or by shorter names"
     )]
     Names { found: u64, bound: u64 },
+    #[error("there are {found} imports and exports, and {bound} are allowed: import and export less")]
+    ManyNames { found: u64, bound: u64 },
     #[error(
-        "each call of the module begins with {found} steps of the host (data, elements of tables, globals), and {bound} are allowed: lay its first data together, or write it in the module"
+        "the declarations of types have {found} bytes, and {bound} are allowed: declare fewer types, or smaller ones"
+    )]
+    Types { found: u64, bound: u64 },
+    #[error(
+        "each call of the module begins with {found} steps of the host (imports, data, elements of tables, globals), and {bound} are allowed: lay its first data together, or write it in the module"
     )]
     Start { found: u64, bound: u64 },
     #[error("the module has {0} tables, and a hook has one: build with --target wasm32-wasip1")]
@@ -149,6 +157,7 @@ impl ModuleError {
             | Self::Trailing { .. }
             | Self::NotWasm(_)
             | Self::ComponentImport(_)
+            | Self::Pool(_)
             | Self::Modules(_)
             | Self::NoRun
             | Self::HookType { .. }
@@ -159,6 +168,8 @@ impl ModuleError {
             | Self::Gaps { .. }
             | Self::Depth { .. }
             | Self::Names { .. }
+            | Self::ManyNames { .. }
+            | Self::Types { .. }
             | Self::Start { .. }
             | Self::Tables(_)
             | Self::NoStart

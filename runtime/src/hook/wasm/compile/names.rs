@@ -7,13 +7,20 @@ use super::ModuleError;
 /// Bytes of all names of a module, or of all modules and components of a component. The interpreter of Python has 150 KB.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Bytes of the names that have been read.
+/// Names of a module, or of all modules and components of a component: each takes some 130 bytes besides its text. The interpreter of
+/// Python has 6,500.
+const MAX_COUNT: u64 = 50_000;
+
+/// The names that have been read.
 #[derive(Debug, Default)]
-pub(super) struct Names(u64);
+pub(super) struct Names {
+    bytes: u64,
+    count: u64,
+}
 
 impl Names {
     /// # Errors
-    /// The names of imports and exports have more bytes than are allowed.
+    /// There are more imports and exports than are allowed, or their names have more bytes.
     pub(super) fn read(&mut self, payload: &Payload<'_>) -> Result<(), ModuleError> {
         match payload {
             Payload::ImportSection(imports) => {
@@ -39,20 +46,25 @@ impl Names {
             }
             _ => return Ok(()),
         }
-        if self.0 > MAX_BYTES {
-            return Err(ModuleError::Names { found: self.0, bound: MAX_BYTES });
+        if self.bytes > MAX_BYTES {
+            return Err(ModuleError::Names { found: self.bytes, bound: MAX_BYTES });
+        }
+        if self.count > MAX_COUNT {
+            return Err(ModuleError::ManyNames { found: self.count, bound: MAX_COUNT });
         }
         Ok(())
     }
 
     fn add_extern(&mut self, name: &ComponentExternName<'_>) {
-        let more = [name.implements, name.version_suffix, name.external_id];
-        self.add(&[name.name]);
-        self.add(&more.map(Option::unwrap_or_default));
+        let [implements, suffix, id] =
+            [name.implements, name.version_suffix, name.external_id].map(Option::unwrap_or_default);
+        self.add(&[name.name, implements, suffix, id]);
     }
 
+    /// Adds the texts of one name.
     fn add(&mut self, names: &[&str]) {
-        self.0 += names.iter().map(|name| name.len() as u64).sum::<u64>();
+        self.count += 1;
+        self.bytes += names.iter().map(|name| name.len() as u64).sum::<u64>();
     }
 }
 
@@ -93,6 +105,22 @@ mod tests {
         let import = r#"(import "wasi_snapshot_preview1" "sched_yield" (func (result i32)))"#;
         let imports = import.repeat((1 << 20) / 33 + 1);
         assert!(matches!(found(&format!("(module {imports} {start})")), Err(ModuleError::Names { .. })));
+    }
+
+    #[test]
+    fn a_module_may_have_so_many_names() {
+        let found = |count: usize| {
+            let export = |number: usize| format!("(export \"{number}\" (func $f))");
+            let names = (1..count).map(export).collect::<Vec<_>>().concat();
+            found(&format!("(module (func $f (export \"_start\")) {names})"))
+        };
+        assert_eq!(found(50_000), Ok(()));
+        let refused = found(50_001).unwrap_err();
+        assert_eq!(refused, ModuleError::ManyNames { found: 50_001, bound: 50_000 });
+        assert_eq!(
+            refused.to_string(),
+            "there are 50001 imports and exports, and 50000 are allowed: import and export less"
+        );
     }
 
     #[test]

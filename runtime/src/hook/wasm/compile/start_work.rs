@@ -1,5 +1,5 @@
-//! Work of the host at the start of each call: it writes the first data, tables and globals of a program before the first
-//! instruction runs, and without giving way. It is counted in steps before the program is compiled.
+//! Work of the host at the start of each call: it looks up the imports and writes the first data, tables and globals of a program
+//! before the first instruction runs, and without giving way. It is counted in steps before the program is compiled.
 
 use wasmparser::{
     BinaryReaderError, ConstExpr, Data, DataKind, ElementItems, ElementKind, ElementSectionReader, Operator,
@@ -86,6 +86,12 @@ impl ModuleStart {
             Payload::MemorySection(memories) => {
                 for memory in memories.clone() {
                     self.memory = memory?.initial.saturating_mul(1 << 16);
+                }
+            }
+            Payload::ImportSection(imports) => {
+                for import in imports.clone().into_imports() {
+                    import?;
+                    self.add(1);
                 }
             }
             Payload::GlobalSection(globals) => {
@@ -242,7 +248,7 @@ mod tests {
     }
 
     fn read(text: &str) -> ModuleStart {
-        let bytes = wat::parse_str(format!("(module (func $f) {text})")).unwrap();
+        let bytes = wat::parse_str(format!("(module {text} (func $f))")).unwrap();
         let mut start = ModuleStart::default();
         for payload in Parser::new(0).parse_all(&bytes) {
             start.read(&payload.unwrap()).unwrap();
@@ -288,6 +294,7 @@ mod tests {
             ("(memory 600) (data (i32.const 4095) \"xy\") (data (i32.const 0x2000001) \"x\")", 2 + 3 * 160),
             ("(memory 1) (data (i32.const 65535) \"xy\")", 1 + 2 * 160),
             ("(memory 1) (global i32 (i32.const 0)) (data (global.get 0) \"x\")", 1 + 1 + 2 * 160),
+            (r#"(import "a" "b" (func)) (import "a" "b" (func)) (import "a" "c" (memory 1))"#, 3),
             ("(table 160 funcref)", 10),
             ("(table 16 funcref (ref.func $f))", 1 + 16 * 5),
             // An element that the engine does not prepare, and all behind it.

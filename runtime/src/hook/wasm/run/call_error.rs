@@ -1,6 +1,7 @@
 //! Errors of calls, in words for the author of the hook.
 
 use std::any::Any;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use metahook_core::api::policy::Limits;
@@ -16,6 +17,9 @@ use crate::memory::MemoryShort;
 /// Bytes of a function's name.
 const MAX_NAME: usize = 200;
 
+/// Bytes of a name that the module has in mangled form. Each piece of one that is written out may be found by reading all of it.
+const MAX_MANGLED: usize = 1 << 10;
+
 /// Functions between an author's function and the trap: their names say nothing to an author.
 const FOREIGN: [&str; 9] = [
     "abort",
@@ -30,7 +34,7 @@ const FOREIGN: [&str; 9] = [
 ];
 
 /// Bytes of an error that wasmtime or a panic describes.
-const MAX_ERROR: usize = 1024;
+pub(super) const MAX_ERROR: usize = 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -175,11 +179,35 @@ fn stopped(error: &wasmtime::Error, state: &CallState, log: &str) -> CallError {
 /// ` in <function>`, where the module has names: the innermost one that the author wrote, as far as names tell.
 fn place(error: &wasmtime::Error) -> String {
     let frames = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
-    // Without the hash of legacy mangling.
-    let mut names =
-        frames.iter().filter_map(|frame| Some(format!("{:#}", rustc_demangle::demangle(frame.func_name()?))));
+    let mut names = frames.iter().filter_map(|frame| Some(readable(frame.func_name()?)));
     let first = names.next();
     let is_own = |name: &String| !FOREIGN.iter().any(|start| name.starts_with(start));
     let own = first.iter().cloned().chain(names).find(is_own).or(first);
-    own.map(|name| format!(" in {}", shorten(&name, MAX_NAME))).unwrap_or_default()
+    own.map(|name| format!(" in {name}")).unwrap_or_default()
+}
+
+/// The start of a function's name as its author wrote it, without the hash of legacy mangling.
+///
+/// *Guarantees*: a name that repeats its parts is not written out beyond what is kept of it.
+fn readable(name: &str) -> String {
+    if name.len() > MAX_MANGLED {
+        return shorten(name, MAX_NAME);
+    }
+    let mut start = NameStart(String::new());
+    // It fails where there is more of the name than is kept.
+    write!(start, "{:#}", rustc_demangle::demangle(name)).unwrap_or_default();
+    shorten(&start.0, MAX_NAME)
+}
+
+/// Text that takes no more pieces once it is longer than a name may be.
+struct NameStart(String);
+
+impl fmt::Write for NameStart {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        if self.0.len() > MAX_NAME {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(piece);
+        Ok(())
+    }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use metahook_core::shorten;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{ComponentExportIndex, InstancePre, Type};
 use wasmtime::{Store, WasmBacktrace, bail, format_err};
 use wasmtime_wasi::I32Exit;
 
-use super::call_error::Failure;
+use super::call_error::{Failure, MAX_ERROR};
 use super::{begin, turns};
 use crate::hook::wasm::compile::ModuleError;
 use crate::hook::wasm::compile::component::{HOOKS, RUN};
@@ -97,8 +98,8 @@ impl ReadyComponent {
             store.data_mut().answer_too_long();
         }
         match returned?.0 {
-            Ok(answer) => store.data_mut().answer(&answer),
-            Err(message) => bail!("it returned an error: {message}"),
+            Ok(answer) => store.data_mut().answer(answer),
+            Err(message) => bail!("it returned an error: {}", shorten(&message, MAX_ERROR)),
         }
     }
 }

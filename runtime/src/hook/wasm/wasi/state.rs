@@ -188,6 +188,19 @@ impl Output {
         std::mem::replace(self, Self::new(0, self.memory.clone()))
     }
 
+    /// Takes bytes over that nobody else holds: where they are all, no copy is made of them.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(super) fn give(&mut self, bytes: Vec<u8>) -> Result<(), MemoryShort> {
+        if !self.bytes.is_empty() || bytes.len() > self.bound {
+            return self.push(&bytes);
+        }
+        self.memory.charge(bytes.capacity())?;
+        self.bytes = bytes;
+        Ok(())
+    }
+
     /// # Errors
     /// There is no memory for it.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), MemoryShort> {
@@ -264,5 +277,19 @@ mod tests {
         output.push(b"e").unwrap();
         output.push(b"fg").unwrap();
         assert_eq!((output.bytes.as_slice(), output.lost), (b"abcd".as_slice(), 3));
+    }
+
+    #[test]
+    fn what_is_given_is_not_copied_and_has_the_same_bound() {
+        let mut output = Output::new(4, Reservation::default());
+        let given = b"abc".to_vec();
+        let place = given.as_ptr();
+        output.give(given).unwrap();
+        assert!(output.bytes.as_ptr() == place && output.lost == 0);
+        output.give(b"def".to_vec()).unwrap();
+        assert_eq!((output.bytes.as_slice(), output.lost), (b"abcd".as_slice(), 2));
+        let mut output = Output::new(2, Reservation::default());
+        output.give(b"abc".to_vec()).unwrap();
+        assert_eq!((output.bytes.as_slice(), output.lost), (b"ab".as_slice(), 1));
     }
 }

@@ -15,6 +15,7 @@ use super::outline::{
     MAX_NAMED, MAX_NAMES, OutlineBounds, WasmKind, check_gaps, check_memories, check_sparse, check_tables,
 };
 use super::start_work::{ModuleStart, StartWork};
+use super::types::Types;
 use super::{ModuleError, component, tree};
 
 /// The module that hooks may import from.
@@ -44,6 +45,7 @@ pub fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<StartWork, ModuleE
     for payload in Parser::new(0).parse_all(bytes) {
         let payload = payload?;
         outline.names.read(&payload)?;
+        outline.declared.read(&payload)?;
         outline.work.read(&payload)?;
         outline.read(payload, bounds)?;
     }
@@ -62,6 +64,7 @@ pub fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<StartWork, ModuleE
 struct Outline<'a> {
     work: ModuleStart,
     names: Names,
+    declared: Types,
     types: Option<TypeSectionReader<'a>>,
     /// Types of imported functions, which are numbered first.
     imported: Vec<u32>,

@@ -97,8 +97,8 @@ impl ComponentState {
     }
 
     /// Prints an answer that was not printed but returned.
-    pub(crate) fn answer(&mut self, answer: &str) -> Result<()> {
-        self.stdout.print(answer.as_bytes())
+    pub(crate) fn answer(&mut self, answer: String) -> Result<()> {
+        self.stdout.give(answer.into_bytes())
     }
 
     /// Remembers an answer that the host did not take, since it is longer than `max_answer`.

@@ -11,6 +11,7 @@ use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, Stream
 
 use super::cost::Cost;
 use crate::hook::wasm::wasi::state::Output;
+use crate::memory::MemoryShort;
 use crate::sync::lock;
 
 /// Bytes that a component may write at once.
@@ -85,8 +86,17 @@ impl Sink {
 
     pub(super) fn print(&self, bytes: &[u8]) -> wasmtime::Result<()> {
         self.cost.copied(bytes.len());
+        self.add(|output| output.push(bytes))
+    }
+
+    /// Prints what nobody else holds.
+    pub(super) fn give(&self, bytes: Vec<u8>) -> wasmtime::Result<()> {
+        self.add(|output| output.give(bytes))
+    }
+
+    fn add(&self, add: impl FnOnce(&mut Output) -> Result<(), MemoryShort>) -> wasmtime::Result<()> {
         let mut output = lock(&self.output);
-        output.push(bytes).map_err(|short| wasmtime::format_err!("{short}"))?;
+        add(&mut output).map_err(|short| wasmtime::format_err!("{short}"))?;
         if self.whole && output.lost > 0 {
             wasmtime::bail!("the output is longer than its limit");
         }
