@@ -9,6 +9,7 @@ use metahook_core::api::selection::FinalizerChange;
 use metahook_core::children::Op;
 use metahook_core::children::claims::ClaimedObject;
 use metahook_core::children::deletion_brake::DeletionBrake;
+use metahook_core::children::deletion_reason::DeletionReason;
 use metahook_core::children::plan::DryRunResult;
 use metahook_core::children::write_history::{Drift, WriteHistory};
 use metahook_core::hash::Fingerprint;
@@ -167,7 +168,7 @@ impl Ports<'_> {
 }
 
 impl CarryOut for Ports<'_> {
-    async fn write(&self, op: &Op) -> Result<WriteAnswer, WriteError> {
+    async fn write(&self, op: &Op, _: Option<&DeletionReason>) -> Result<WriteAnswer, WriteError> {
         let mut shared = self.shared();
         let id = op.id();
         let effects = shared.world.carry_out(op).map_err(|why| refused(op.verb(), id, why))?;
@@ -223,7 +224,7 @@ impl CarryOut for Ports<'_> {
     }
 
     async fn delete_related(&self, op: &Op) -> Result<bool, WriteError> {
-        self.write(op).await.map(|answer| answer.changed)
+        self.write(op, None).await.map(|answer| answer.changed)
     }
 
     async fn resolve_kind(&self, kind: &Gvk) -> Result<Arc<Resource>, PortError> {

@@ -13,6 +13,7 @@
 mod child;
 pub mod claims;
 pub mod deletion_brake;
+pub mod deletion_reason;
 pub mod desired;
 pub mod differing;
 pub mod flapping;
@@ -197,7 +198,7 @@ impl Op {
 }
 
 impl Owner<'_> {
-    fn child_kind(&self, resource: &Resource) -> Option<&ChildKind> {
+    pub(crate) fn child_kind(&self, resource: &Resource) -> Option<&ChildKind> {
         self.child_kinds.iter().find(|kind| *kind.resource == *resource)
     }
 

@@ -13,6 +13,7 @@ use crate::api::selection::FinalizerChange;
 use crate::children::Op;
 use crate::children::claims::ClaimedObject;
 use crate::children::deletion_brake::DeletionBrake;
+use crate::children::deletion_reason::DeletionReason;
 use crate::children::differing::Differing;
 use crate::children::plan::DryRunResult;
 use crate::children::write_history::{Drift, WriteHistory};
@@ -124,9 +125,15 @@ pub trait CallHooks: Sync {
 
 /// Writes, and the reads that decide about them.
 pub trait CarryOut: Sync {
+    /// `reason`: why a child is deleted.
+    ///
     /// # Errors
     /// The operation was not carried out.
-    fn write(&self, op: &Op) -> impl Future<Output = Result<WriteAnswer, WriteError>> + Send;
+    fn write(
+        &self,
+        op: &Op,
+        reason: Option<&DeletionReason>,
+    ) -> impl Future<Output = Result<WriteAnswer, WriteError>> + Send;
 
     /// Result of a write that the API server only tries.
     ///

@@ -9,6 +9,7 @@ use crate::api::selection::FinalizerChange;
 use crate::children::Op;
 use crate::children::claims::ClaimedObject;
 use crate::children::deletion_brake::DeletionBrake;
+use crate::children::deletion_reason::DeletionReason;
 use crate::children::plan::DryRunResult;
 use crate::children::write_history::{Drift, WriteHistory};
 use crate::decorator::Decoration;
@@ -170,8 +171,8 @@ impl<W: CallHooks> CallHooks for Watched<'_, W> {
 }
 
 impl<W: CarryOut> CarryOut for Watched<'_, W> {
-    async fn write(&self, op: &Op) -> Result<WriteAnswer, WriteError> {
-        let answer = self.world.write(op).await;
+    async fn write(&self, op: &Op, reason: Option<&DeletionReason>) -> Result<WriteAnswer, WriteError> {
+        let answer = self.world.write(op, reason).await;
         let changed = answer.as_ref().ok().map(|answer| answer.changed);
         self.note(Step::Wrote { verb: op.verb(), id: op.id().clone(), changed });
         answer

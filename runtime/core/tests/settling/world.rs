@@ -10,6 +10,7 @@ use metahook_core::api::selection::FinalizerChange;
 use metahook_core::children::Op;
 use metahook_core::children::claims::ClaimedObject;
 use metahook_core::children::deletion_brake::DeletionBrake;
+use metahook_core::children::deletion_reason::DeletionReason;
 use metahook_core::children::plan::DryRunResult;
 use metahook_core::children::write_history::{Drift, WriteHistory};
 use metahook_core::hash::Fingerprint;
@@ -166,7 +167,7 @@ impl CallHooks for ModelWorld<'_> {
 }
 
 impl CarryOut for ModelWorld<'_> {
-    async fn write(&self, op: &Op) -> Result<WriteAnswer, WriteError> {
+    async fn write(&self, op: &Op, _: Option<&DeletionReason>) -> Result<WriteAnswer, WriteError> {
         let object = self.write_for(op, &parent_of(op.id()))?;
         Ok(WriteAnswer { changed: true, object })
     }
@@ -190,7 +191,7 @@ impl CarryOut for ModelWorld<'_> {
         let now = self.server().cluster.get(&id).filter(|now| now.uid == claimed.object.uid);
         let Some(mut body) = now.map(|now| now.value().unwrap()) else { return Ok(None) };
         claimed.carry_out(&mut body, parent);
-        Ok(self.write(&Op::Replace { id, body }).await?.object)
+        Ok(self.write(&Op::Replace { id, body }, None).await?.object)
     }
 
     async fn change_finalizers(

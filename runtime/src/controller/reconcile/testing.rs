@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use http::{Method, Response};
 use metahook_core::api::common::{ApplyStrategy, UpdateMethod};
 use metahook_core::api::customize::CustomizeBounds;
-use metahook_core::api::hook::{HookVersion, ModuleRef, PerHook};
+use metahook_core::api::hook::{HookName, HookVersion, ModuleRef, PerHook};
 use metahook_core::api::policy::{BrakeLimits, LimitBounds};
 use metahook_core::api::selection::{Selection, SelectionRule};
 use metahook_core::cache::CacheEvent;
@@ -231,7 +231,7 @@ impl Scenario {
     }
 
     pub(super) async fn write(&self, op: &Op) -> String {
-        let result = self.reconciler.writer.write(op, &self.data().writer(&Key::new("n", "x"))).await;
+        let result = self.reconciler.writer.write(op, None, &self.data().writer(&Key::new("n", "x"))).await;
         let result = match result {
             Ok(WriteAnswer { changed: false, .. }) => "no-op".to_owned(),
             Ok(WriteAnswer { object: Some(_), .. }) => "wrote".to_owned(),
@@ -256,7 +256,15 @@ impl Scenario {
         let state = SettledState { seen, answer, revision };
         let memory = Reservation::default();
         let world = self.world(&memory);
-        let planned = Planned { parent, plan, state, pure: Some(true), unrenewed: None, version: seen };
+        let planned = Planned {
+            parent,
+            plan,
+            state,
+            pure: Some(true),
+            unrenewed: None,
+            version: seen,
+            hook: HookName::Sync,
+        };
         let start = Start::default();
         let report = carry_out(&world, planned, start).await;
         let result = report.result.map_err(|error| error.failure());

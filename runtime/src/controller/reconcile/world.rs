@@ -9,6 +9,7 @@ use metahook_core::api::selection::FinalizerChange;
 use metahook_core::children::Op;
 use metahook_core::children::claims::ClaimedObject;
 use metahook_core::children::deletion_brake::DeletionBrake;
+use metahook_core::children::deletion_reason::DeletionReason;
 use metahook_core::children::plan::DryRunResult;
 use metahook_core::children::write_history::{Drift, WriteHistory};
 use metahook_core::decorator::Decoration;
@@ -156,8 +157,8 @@ impl CallHooks for Attempt<'_> {
 }
 
 impl CarryOut for Attempt<'_> {
-    async fn write(&self, op: &Op) -> Result<WriteAnswer, WriteError> {
-        Ok(self.reconciler.writer.write(op, &self.writer).await?)
+    async fn write(&self, op: &Op, reason: Option<&DeletionReason>) -> Result<WriteAnswer, WriteError> {
+        Ok(self.reconciler.writer.write(op, reason, &self.writer).await?)
     }
 
     async fn dry_run(&self, write: &Op) -> Result<DryRunResult, WriteError> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use metahook_core::api::selection::FinalizerChange;
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
-use metahook_core::children::claims::ClaimedObject;
+use metahook_core::children::claims::{Claim, ClaimedObject};
+use metahook_core::children::deletion_reason::DeletionReason;
 use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::reconcile::ports::WriteAnswer;
@@ -27,7 +28,13 @@ pub(crate) struct ObjectWriter {
 }
 
 impl ObjectWriter {
-    pub(crate) async fn write(&self, op: &Op, writer: &Writer) -> Result<WriteAnswer, RequestError> {
+    /// `reason`: why a child is deleted.
+    pub(crate) async fn write(
+        &self,
+        op: &Op,
+        reason: Option<&DeletionReason>,
+        writer: &Writer,
+    ) -> Result<WriteAnswer, RequestError> {
         let span = tracing::info_span!("write", op = op.verb(), object = %op.id());
         log_differences(&self.data, op);
         let guard = self.data.write_guard(op.id(), writer);
@@ -42,7 +49,8 @@ impl ObjectWriter {
         let message = if changed { "written" } else { "written in vain" };
         // Every change of a child ends with a write of the status.
         if changed && !matches!(op, Op::Status { .. }) {
-            tracing::info!("{message}");
+            let reason = reason.map(ToString::to_string);
+            tracing::info!(reason, "{message}");
         } else {
             tracing::debug!("{message}");
         }
@@ -75,6 +83,10 @@ impl ObjectWriter {
         let rewritten = self.api.rewrite(&id, uid, |object| claimed.carry_out(object, parent)).await;
         let events = self.naming_rights(rewritten).await?;
         self.data.observer.wrote(writer, "claim or release", &id);
+        if claimed.claim == Claim::Release {
+            let reason = "its labels no longer match the selector of its parent";
+            tracing::info!(object = %id, reason, "released: it is left as it is");
+        }
         Ok(observe(guard, events))
     }
 

@@ -162,6 +162,9 @@ table! {
     RevisionsPruned = ("RevisionsPruned", Parents, Warning, "Find out who writes ControllerRevisions besides the server.");
     /// The hook fails about an older state of the parent, or its ControllerRevision cannot be read. The rollout goes on without it.
     RevisionLeftOut = ("RevisionLeftOut", Parents, Warning, "Delete the ControllerRevision, or have the hook read what it keeps.");
+    /// The server deleted children. The message names them, and says why: the hook's answer does not list them, or they are made anew,
+    /// because of a field or a rolling update. One Event for each reason.
+    ChildDeleted = ("ChildDeleted", Parents, Normal, "");
     /// The server deleted related objects, as the hook asked. One Event for each kind.
     DeletedRelated = ("DeletedRelated", Parents, Normal, "");
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::reason::EventReason;
+use crate::children::deletion_reason::{Deleted, DeletionReason, event_messages};
 use crate::children::desired::UnmanagedChild;
-use crate::children::plan::{DryRunResult, DryRunVerdict, judge, learn, new_object, wrote};
+use crate::children::plan::{DryRunResult, DryRunVerdict, first_difference, judge, learn, new_object, wrote};
 use crate::children::{Op, WriteConcurrency, stages};
 use crate::object::Object;
 use crate::object::id::ObjectId;
@@ -30,13 +31,15 @@ impl<W: World> Sequence<'_, W> {
         for why in &planned.plan.failed {
             effects.add(Err(ReconcileError::ChildFailed(why.clone())));
         }
-        let mut taken = Vec::new();
+        let (mut taken, mut deleted) = (Vec::new(), Vec::new());
         let mut width = WriteConcurrency::after(self.retry_state.failures);
         for mut left in stages(&plan.ops) {
             while !left.is_empty() {
                 let (now, later) = width.split(left);
                 let writes = now.iter().map(|op| self.write_child(op, planned)).collect();
-                let mut written = self.world.join(writes).await;
+                let written = self.world.join(writes).await;
+                let mut written: Vec<_> =
+                    written.into_iter().map(|child| child.noting(&mut deleted)).collect();
                 for result in &mut written {
                     self.leave_taken(result, &mut taken);
                 }
@@ -51,6 +54,9 @@ impl<W: World> Sequence<'_, W> {
         let taken = taken_message(&taken).into_iter().collect();
         self.world.record(parent, Fact::Warnings(EventReason::NameTaken, taken));
         self.world.record(parent, Fact::Differing(plan.differing.as_ref()));
+        for message in event_messages(&parent.key.namespace, &deleted) {
+            self.world.record(parent, Fact::Event(EventReason::ChildDeleted, message));
+        }
         self.create_unmanaged(planned, &mut effects).await;
         effects
     }
@@ -67,7 +73,19 @@ impl<W: World> Sequence<'_, W> {
     }
 
     /// Carries out one operation on a child, after its dry run.
-    async fn write_child(&self, op: &Op, planned: &Planned) -> Result<WriteEffect, ReconcileError> {
+    async fn write_child(&self, op: &Op, planned: &Planned) -> WrittenChild {
+        let mut deleted = None;
+        let effect = self.write_or_try(op, planned, &mut deleted).await;
+        WrittenChild { effect, deleted }
+    }
+
+    /// `deleted`: the child, where it was.
+    async fn write_or_try(
+        &self,
+        op: &Op,
+        planned: &Planned,
+        deleted: &mut Option<Deleted>,
+    ) -> Result<WriteEffect, ReconcileError> {
         let op = match op {
             Op::Probe { write, otherwise } => match self.dry_run(write, otherwise, planned).await? {
                 ControlFlow::Continue(op) => Cow::Owned(op),
@@ -80,7 +98,9 @@ impl<W: World> Sequence<'_, W> {
             self.world.try_making(&op, Some(&version)).await?;
         }
         let id = op.id();
-        let answer = self.write(&op).await?;
+        let reason = self.deletion_reason(&op, planned);
+        let answer = self.write_for(&op, reason.as_ref()).await?;
+        *deleted = reason.map(|reason| Deleted { id: id.clone(), reason });
         let (parent, effect) = (&planned.parent, WriteEffect::of(&answer));
         if let Some(object) = answer.object.filter(|_| !matches!(*op, Op::HandOver { .. }))
             && let Some(desired) = planned.desired(id)
@@ -96,6 +116,31 @@ impl<W: World> Sequence<'_, W> {
             self.world.drift_corrected(&parent.key, drift);
         }
         Ok(effect)
+    }
+
+    /// Why an operation deletes a child; `None`: it does not.
+    fn deletion_reason(&self, op: &Op, planned: &Planned) -> Option<DeletionReason> {
+        match op {
+            Op::Delete { .. } => Some(DeletionReason::Unlisted(planned.hook, planned.version)),
+            Op::Recreate { id, .. } => {
+                let owner = self.world.config().owner(&planned.parent);
+                let is_rolling = owner.child_kind(&id.resource).is_some_and(|kind| kind.method.is_rolling());
+                if is_rolling && planned.plan.rollout_moves {
+                    return Some(DeletionReason::RolledOut);
+                }
+                let observed = self.world.child_now(id).and_then(|child| child.value().ok());
+                let differs = observed.zip(planned.desired(id));
+                let place = differs.and_then(|(observed, desired)| first_difference(&observed, desired));
+                let drifted = planned.plan.children.drifts.iter().any(|drift| drift.id == *id);
+                Some(if drifted { DeletionReason::Drifted(place) } else { DeletionReason::Changed(place) })
+            }
+            Op::Create { .. }
+            | Op::Replace { .. }
+            | Op::Apply { .. }
+            | Op::HandOver { .. }
+            | Op::Probe { .. }
+            | Op::Status { .. } => None,
+        }
     }
 
     /// The operation to carry out, or the effect where there is none.
@@ -167,6 +212,19 @@ impl<W: World> Sequence<'_, W> {
             Err(error) if error.is_there_already() => Ok(WriteEffect::Nothing),
             answer => Ok(WriteEffect::of(&answer?)),
         }
+    }
+}
+
+/// What came of an operation on a child.
+struct WrittenChild {
+    effect: Result<WriteEffect, ReconcileError>,
+    deleted: Option<Deleted>,
+}
+
+impl WrittenChild {
+    fn noting(self, deleted: &mut Vec<Deleted>) -> Result<WriteEffect, ReconcileError> {
+        deleted.extend(self.deleted);
+        self.effect
     }
 }
 

@@ -37,9 +37,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::api::hook::HookName;
 use crate::api::selection::FinalizerChange;
 use crate::children::Op;
 use crate::children::claims::ClaimedObject;
+use crate::children::deletion_reason::DeletionReason;
 use crate::children::write_history::Drift;
 use crate::hash::Fingerprint;
 use crate::object::Object;
@@ -126,6 +128,8 @@ pub struct Planned {
     pub unrenewed: Option<ReconcileError>,
     /// The versions of all hooks.
     pub version: Fingerprint,
+    /// The hook that decided.
+    pub hook: HookName,
 }
 
 /// One reconcile under way.
@@ -242,7 +246,11 @@ impl<'w, W: World> Sequence<'w, W> {
     }
 
     async fn write(&self, op: &Op) -> Result<WriteAnswer, WriteError> {
-        let answer = self.world.write(op).await?;
+        self.write_for(op, None).await
+    }
+
+    async fn write_for(&self, op: &Op, reason: Option<&DeletionReason>) -> Result<WriteAnswer, WriteError> {
+        let answer = self.world.write(op, reason).await?;
         self.accept();
         Ok(answer)
     }

@@ -101,7 +101,7 @@ impl<W: World> Sequence<'_, W> {
         }
         let state = SettledState { seen: fingerprint, answer, revision };
         let unrenewed = claimed.error.map(ReconcileError::Claim);
-        Ok(ControlFlow::Continue(Planned { parent, plan, state, pure, unrenewed, version }))
+        Ok(ControlFlow::Continue(Planned { parent, plan, state, pure, unrenewed, version, hook }))
     }
 
     /// Puts the finalizer in order: it is added before anything else, and dropped where no hook waits for it. Gives back the
