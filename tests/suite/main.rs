@@ -554,6 +554,7 @@ fn of_hooks() -> Vec<Test> {
         said::{
             fields_that_nobody_knows_are_named_on_the_parent,
             which_module_runs_is_told_on_the_controller,
+            why_a_child_goes_is_told_on_its_parent,
         },
         crds::{
             webhook_and_wasm_side_by_side_are_refused,

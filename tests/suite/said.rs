@@ -2,7 +2,8 @@
 
 use acceptance::api::{CONFIG_MAP, EVENT, POD};
 use acceptance::fixture::Fixture;
-use acceptance::objects::{condition, definition, has_condition, is_true, text};
+use acceptance::objects::{Hook, condition, config_map, definition, has_condition, is_true, text};
+use acceptance::webhook::{Asked, Webhook};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
@@ -107,5 +108,59 @@ pub(crate) async fn fields_that_nobody_knows_are_named_on_the_parent(test: &mut 
     let events = test.within(&EVENT).list().await?;
     let of_pods: Vec<_> = events.iter().filter(|event| about_pods(event)).collect();
     ensure!(of_pods.len() == 1 && of_pods.iter().all(|event| event["count"] == 1), "{of_pods:?}");
+    Ok(())
+}
+
+/// A webhook that answers with the children of its parent's spec, and at its end with none.
+pub(crate) async fn why_a_child_goes_is_told_on_its_parent(test: &mut Fixture) -> Result<()> {
+    let webhook = Webhook::serve(|asked: &Asked| {
+        let parent = &asked.body["parent"];
+        let shown = asked.body["children"]["ConfigMap.v1"].as_object().is_some_and(|all| !all.is_empty());
+        let children: Vec<_> = parent["spec"]["children"].as_object().into_iter().flatten().collect();
+        let children =
+            children.iter().map(|(name, text)| config_map(name, json!({}), json!({ "text": text })));
+        match asked.path.as_str() {
+            "/finalize" => json!({ "children": [], "finalized": !shown }).into(),
+            _ => json!({ "children": children.collect::<Vec<_>>(), "status": {} }).into(),
+        }
+    })
+    .await?;
+    test.define_kind().await?;
+    test.serve()?;
+    let controller = test.controller().making(&CONFIG_MAP, "Recreate");
+    let controller = controller.synced_by(Hook::webhook(&webhook.url("/sync")));
+    test.host(controller.finalized_by(Hook::webhook(&webhook.url("/finalize")))).await?;
+    let spec = json!({ "children": { "a": "1", "b": "1", "c": "1", "d": "1" } });
+    test.create(test.parent("p").with(spec)).await?;
+    let maps = test.config_maps();
+    for name in ["a", "b", "c", "d"] {
+        maps.until(name, "made", |_| true).await?;
+    }
+    let told = |start: &'static str, end: &'static str| {
+        move |event: &Value| {
+            let message = text(event, "/message");
+            message.starts_with(start) && message.contains(end) && event["type"] == "Normal"
+        }
+    };
+    let change = json!({ "spec": { "children": { "a": null, "b": null, "c": "2" } } });
+    test.parents().merge("p", &change).await?;
+    let unlisted = "are deleted: the answer of the sync hook does not list it (version ";
+    test.until_event("p", "ChildDeleted", told("ConfigMap a, ConfigMap b ", unlisted)).await?;
+    let changed = "is deleted to be made anew: the answer of the hook differs from it in data.text";
+    test.until_event("p", "ChildDeleted", told("ConfigMap c ", changed)).await?;
+    maps.until("c", "made anew", |map| map["data"]["text"] == "2").await?;
+    maps.merge("d", &json!({ "data": { "text": "foreign" } })).await?;
+    let drifted = "is deleted to be made anew: another client changed it in data.text";
+    test.until_event("p", "ChildDeleted", told("ConfigMap d ", drifted)).await?;
+    maps.until("d", "made anew", |map| map["data"]["text"] == "1").await?;
+    test.parents().delete("p").await?;
+    let finalized = "are deleted: the answer of the finalize hook does not list it";
+    test.until_event("p", "ChildDeleted", told("ConfigMap c, ConfigMap d ", finalized)).await?;
+    test.parents().until_gone("p").await?;
+    let log = std::fs::read_to_string(test.server().log())?;
+    let line = |reason: &str| {
+        log.lines().any(|line| line.contains(r#""message":"written""#) && line.contains(reason))
+    };
+    ensure!(line("the sync hook does not list it") && line("the finalize hook does not list it"), "{log}");
     Ok(())
 }

@@ -195,6 +195,9 @@ pub(crate) async fn recreated_children_go_one_after_the_other_and_come_back_as_t
     let last = have(test, &[2, 2, 2, 2]).await?;
     claimed(test, &[(2, &["m-0", "m-1", "m-2", "m-3"])]).await?;
     updated(test, "True", "OnLatestRevision", "").await?;
+    let rolled =
+        |event: &Value| text(event, "/message").ends_with("moves it to the latest revision of its parent");
+    test.until_event("p", "ChildDeleted", rolled).await?;
     ensure!(first.iter().zip(&last).all(|(first, last)| uid(first) != uid(last)), "kept: {last:?}");
     // What the hook was shown on the way.
     let kind = format!("Member.{}/v1", test.kind().group);

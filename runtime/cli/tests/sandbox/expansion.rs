@@ -146,7 +146,7 @@ async fn a_component_with_more_memories_than_a_call_has_is_refused_with_both_num
     runs(&with(3)).await;
     let refused = load(&with(4)).await.to_string();
     assert!(
-        refused.starts_with("the module is refused: a call of it has no room in the server: ")
+        refused.starts_with("a call of the module has no room in the server: ")
             && refused.contains("5 Wasm linear memories")
             && refused.contains("maximum of 4"),
         "{refused}"

@@ -31,7 +31,7 @@ pub enum ModuleError {
         "the component wants what hooks cannot have: {0}; a hook has no network, and gets wasi:cli, clocks, filesystem, io and random of preview 2"
     )]
     ComponentImport(String),
-    #[error("a call of it has no room in the server: {0}; make it of fewer or smaller modules")]
+    #[error("a call of the module has no room in the server: {0}; make it of fewer or smaller modules")]
     Pool(String),
     #[error("the component is made of more than {0} modules: make it of fewer")]
     Modules(usize),
