@@ -162,5 +162,9 @@ pub(crate) async fn why_a_child_goes_is_told_on_its_parent(test: &mut Fixture) -
         log.lines().any(|line| line.contains(r#""message":"written""#) && line.contains(reason))
     };
     ensure!(line("the sync hook does not list it") && line("the finalize hook does not list it"), "{log}");
+    let changed = format!("ConfigMap {}/d changed", test.name());
+    for cause in ["first reconcile", "spec changed", "own writes", "deleted", &changed] {
+        ensure!(log.contains(&format!(r#""cause":"{cause}""#)), "no reconcile because of {cause:?}: {log}");
+    }
     Ok(())
 }

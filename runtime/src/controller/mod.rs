@@ -15,7 +15,7 @@ pub(crate) mod shadows;
 pub mod troubleshooting;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use metahook_core::api::ControllerKind;
@@ -32,6 +32,7 @@ use metahook_core::pacing::lanes::Cause;
 use metahook_core::pacing::self_triggered::SelfTriggerLimits;
 use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::shown::ObservedBounds;
+use metahook_core::reconcile::trigger::Causes;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovery::Discovery;
@@ -43,6 +44,7 @@ use crate::hook::web::Pools;
 use crate::memory::MemoryBudget;
 use crate::queue::Queue;
 use crate::store::{Change, Store, Stores, WriteGuard, Writer};
+use crate::sync::lock;
 use crate::telemetry::metrics::{Meter, Metrics};
 use brake::Brake;
 use decorator_conflicts::DecoratorCoordinator;
@@ -170,6 +172,11 @@ fn resource(kind: ControllerKind, plural: &str) -> Arc<Resource> {
     })
 }
 
+/// Whether the log tells of each reconcile, and why it takes place.
+pub(crate) fn tells_causes() -> bool {
+    tracing::enabled!(tracing::Level::DEBUG)
+}
+
 /// Where the change of an object comes from.
 #[derive(Default)]
 pub(crate) struct ChangeOrigin<'a> {
@@ -194,6 +201,8 @@ pub(crate) struct ControllerData {
     pub(crate) brake: Arc<Brake>,
     pub(crate) started: Instant,
     pub(crate) observer: Observer,
+    /// Filled where the log tells of each reconcile.
+    pub(crate) causes: Mutex<Causes>,
 }
 
 impl ControllerData {
@@ -230,6 +239,13 @@ impl ControllerData {
 
     pub(crate) fn observed_child(&self, id: &ObjectId) -> Option<Arc<Object>> {
         self.children_of(&id.resource)?.get(&id.key)
+    }
+
+    /// Remembers for the log why parents are reconciled, where it tells of each reconcile. `how`: the object came, went, or changed.
+    pub(crate) fn note_cause(&self, parents: &BTreeSet<Key>, kind: &Resource, object: &Key, how: &str) {
+        if tells_causes() && !parents.is_empty() {
+            lock(&self.causes).object_changed(parents, &format!("{} {object} {how}", kind.gvk.kind));
+        }
     }
 
     /// Adds the parents that a change concerns to their queue. `cause`: if another client made it.

@@ -1,11 +1,12 @@
 //! Trigger of a reconcile in a person's words, told from what changed since the parent's reconcile before.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::hash::Fingerprint;
 use crate::object::Object;
 use crate::object::Version;
-use crate::object::id::Uid;
+use crate::object::id::{Key, Uid};
 use crate::reconcile::outcome::RetryState;
 
 /// State of a parent and its hooks when a reconcile began.
@@ -67,6 +68,49 @@ impl Trigger {
     }
 }
 
+/// Keys that are remembered at most: a fault is looked for in one of some parents.
+const MAX_REMEMBERED: usize = 10_000;
+
+/// Causes of the reconciles of a controller, where the log tells them.
+#[derive(Debug, Default)]
+pub struct Causes {
+    /// The first change of another object that each waiting parent waits for.
+    changed: BTreeMap<Key, String>,
+    /// What the reconcile before began with.
+    before: BTreeMap<Key, Beginning>,
+}
+
+impl Causes {
+    /// Another object changed, which concerns these parents. The first change counts until their reconcile.
+    pub fn object_changed<'a>(&mut self, parents: impl IntoIterator<Item = &'a Key>, what: &str) {
+        for parent in parents {
+            if self.changed.len() < MAX_REMEMBERED && !self.changed.contains_key(parent) {
+                self.changed.insert(parent.clone(), what.to_owned());
+            }
+        }
+    }
+
+    /// Why a reconcile that begins now takes place.
+    pub fn take(&mut self, parent: &Key, now: Beginning, retry_state: RetryState) -> String {
+        let changed = self.changed.remove(parent);
+        let trigger = Trigger::of(self.before.get(parent), &now, retry_state);
+        if self.before.len() < MAX_REMEMBERED || self.before.contains_key(parent) {
+            self.before.insert(parent.clone(), now);
+        }
+        match (trigger, changed) {
+            (Trigger::Other, Some(changed)) => changed,
+            (Trigger::Other, None) => "resync".to_owned(),
+            (trigger, _) => trigger.to_string(),
+        }
+    }
+
+    /// There is no such parent.
+    pub fn forget(&mut self, parent: &Key) {
+        self.changed.remove(parent);
+        self.before.remove(parent);
+    }
+}
+
 impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -85,6 +129,38 @@ impl fmt::Display for Trigger {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_object_is_the_cause_where_the_parent_shows_none() {
+        let (mut causes, key) = (Causes::default(), Key::new("n", "p"));
+        let now = |generation: i64| Beginning {
+            uid: Uid::new("u"),
+            generation,
+            version: Version::new("1"),
+            deleting: false,
+            hooks: None,
+        };
+        let calm = RetryState::default();
+        assert_eq!(causes.take(&key, now(1), calm), "first reconcile");
+        for what in ["Pod n/a changed", "Pod n/b changed"] {
+            causes.object_changed([&key], what);
+        }
+        assert_eq!(causes.take(&key, now(1), calm), "Pod n/a changed");
+        assert_eq!(causes.take(&key, now(1), calm), "resync");
+        causes.object_changed([&key], "Pod n/a changed");
+        assert_eq!(causes.take(&key, now(2), calm), "spec changed");
+        assert_eq!(causes.take(&key, now(2), calm), "resync", "it was told");
+        causes.forget(&key);
+        assert_eq!(causes.take(&key, now(2), calm), "first reconcile");
+    }
+
+    #[test]
+    fn no_more_parents_are_remembered_than_the_bound() {
+        let mut causes = Causes::default();
+        let keys: Vec<_> = (0..=MAX_REMEMBERED).map(|nth| Key::new("n", &nth.to_string())).collect();
+        causes.object_changed(&keys, "Pod n/a changed");
+        assert_eq!(causes.changed.len(), MAX_REMEMBERED);
+    }
 
     #[test]
     fn the_strongest_reason_is_told() {

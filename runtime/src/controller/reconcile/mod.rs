@@ -24,6 +24,7 @@ use metahook_core::reconcile::error::{HELD_RETRY_DELAY, ReconcileError};
 use metahook_core::reconcile::outcome::{Failure, Outcome, RetryState};
 use metahook_core::reconcile::ports::PortError;
 use metahook_core::reconcile::sequence::{Reached, ReconcileReport, reconcile};
+use metahook_core::reconcile::trigger::Beginning;
 use tracing::Instrument;
 
 use crate::cluster::discovery::Discovery;
@@ -31,7 +32,8 @@ use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::heavy_work::HeavyWorkLimiter;
 use crate::controller::hooks::HookCaller;
 use crate::controller::related::RelatedObjects;
-use crate::controller::{Context, ControllerData};
+use crate::controller::{Context, ControllerData, tells_causes};
+use crate::sync::lock;
 use memory::{Attempts, ReconcileMemory};
 use parents::Parents;
 use world::Attempt;
@@ -110,6 +112,11 @@ impl Reconciler {
         attempts: &mut Attempts,
     ) -> Option<Outcome> {
         let began = self.begins(&parent);
+        if tells_causes() {
+            let now = Beginning::of(&parent, self.hooks.identity());
+            let cause = lock(&self.data.causes).take(&parent.key, now, retry_state);
+            tracing::debug!(cause, "reconcile");
+        }
         // Held until all is written.
         let memory = match self.memory.reserve(&self.data, attempts).await {
             Ok(memory) => memory,

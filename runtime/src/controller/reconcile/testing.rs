@@ -184,6 +184,7 @@ impl Scenario {
             recorder: context.cluster.recorder.clone(),
             meter: context.metrics.meter("CompositeController", "c"),
             brake: Arc::new(Brake::new(DeletionBrake::new(BrakeLimits::default(), None, 0), None)),
+            causes: std::sync::Mutex::default(),
             started: Instant::now(),
             observer: context.observer.clone(),
         });

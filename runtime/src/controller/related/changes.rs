@@ -66,7 +66,7 @@ impl RelatedObjects {
                 && state.matching_namespaces(resource, &change).is_none();
             (keys, is_done)
         };
-        self.add_concerned(keys, &change);
+        self.add_concerned(resource, keys, &change);
         if !is_done {
             rest.push(change);
         }
@@ -77,7 +77,7 @@ impl RelatedObjects {
         if let Some(mut matching) = namespaces {
             let step = || {
                 let is_done = matching.step(&self.lock().index, SLICE);
-                self.add_concerned(std::mem::take(&mut matching.found), change);
+                self.add_concerned(resource, std::mem::take(&mut matching.found), change);
                 is_done
             };
             self.match_in_turns(step).await;
@@ -85,7 +85,7 @@ impl RelatedObjects {
         let rest = self.lock().index.matching(resource, change);
         if let Some(mut matching) = rest {
             self.match_in_turns(|| self.lock().step(&mut matching)).await;
-            self.add_concerned(matching.found, change);
+            self.add_concerned(resource, matching.found, change);
         }
     }
 
@@ -108,7 +108,9 @@ impl RelatedObjects {
         }
     }
 
-    fn add_concerned(&self, keys: BTreeSet<Key>, change: &PendingChange<Writer>) {
+    fn add_concerned(&self, resource: &Resource, keys: BTreeSet<Key>, change: &PendingChange<Writer>) {
+        let how = if change.ended { "came or went" } else { "changed" };
+        self.data.note_cause(&keys, resource, &change.key, how);
         let origin = ChangeOrigin { by: change.by.as_ref(), ended: change.ended };
         self.data.add_concerned(&self.queue, keys, origin, Cause::Related);
     }

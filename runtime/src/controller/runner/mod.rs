@@ -13,8 +13,8 @@ mod status_writer;
 mod waiting_parents;
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -175,6 +175,7 @@ impl ControllerRunner {
                 brake: Arc::clone(brake),
                 started: Instant::now(),
                 observer: context.observer.clone(),
+                causes: Mutex::default(),
             };
             let data = Arc::new(data);
             let hooks = HookCaller {

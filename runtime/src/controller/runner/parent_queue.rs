@@ -232,6 +232,16 @@ impl Trigger {
     fn changed(&self, change: &Change) {
         let object = &change.object;
         let keys = if self.child { self.child(object, &BTreeSet::new()) } else { self.parent(object) };
+        if self.child
+            && let Some(key) = object.key()
+        {
+            let how = match (&object.before, &object.after) {
+                (None, _) => "came",
+                (Some(_), Some(_)) => "changed",
+                (Some(_), None) => "went",
+            };
+            self.reconciler.data.note_cause(&keys, &self.store.resource, key, how);
+        }
         let cause = || if self.child { Cause::Related } else { trigger::parent_cause(object) };
         self.reconciler.data.add_changed(&self.queue, keys, change, cause);
     }

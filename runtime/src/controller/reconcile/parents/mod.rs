@@ -260,6 +260,7 @@ impl Parents {
         lock(&self.differing).note(parent, None);
         lock(&self.warnings).remove(parent);
         lock(&self.api_warnings).remove(parent);
+        lock(&self.data.causes).forget(parent);
         let id = ObjectId { resource: Arc::clone(&self.data.parents.resource), key: parent.clone() };
         self.data.brake.with(|brake, now| brake.forget(&id, now));
     }
