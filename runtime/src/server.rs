@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
+use metahook_core::api::kept::KeptBounds;
 use metahook_core::api::policy::HookPolicy;
 use metahook_core::hosting::{Hosting, Session};
 use metahook_core::object::id::Key;
@@ -27,6 +28,7 @@ use crate::controller::observer::Observer;
 use crate::controller::{Cluster, Context, Controllers, HookRuntime, Options};
 use crate::hook::wasm::compile::{ModuleSettings, SealKey};
 use crate::hook::wasm::run::{EngineError, RuntimeSettings};
+use crate::hook::wasm::source::kept::KeptVersions;
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
 use crate::hook::web::{Pools, RedirectPolicy};
@@ -63,6 +65,7 @@ pub struct Settings {
     /// Bytes that caches may take; half of the cgroup's limit when absent.
     pub cache_budget: Option<u64>,
     pub modules: ModuleSettings,
+    pub kept: KeptBounds,
     /// How many requests to the API server there may be; `None` is any number.
     pub rate: Option<Rate>,
     /// How many Events about one object with one reason there may be.
@@ -225,8 +228,9 @@ fn hook_runtime(
     #[cfg(debug_assertions)]
     let seeds = if settings.seed_each_call { seeds.other_for_each_call() } else { seeds };
     let mut sources = HookSources::new(api.clone(), modules, MountMemory::new(settings.mount_memory));
-    if let Some(module) = module {
-        sources = sources.with_module_file(module);
+    match module {
+        Some(module) => sources = sources.with_module_file(module),
+        None => sources = sources.keeping(KeptVersions::new(api.clone(), settings.kept)),
     }
     HookRuntime {
         sources: Arc::new(sources),

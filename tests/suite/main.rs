@@ -26,6 +26,7 @@ mod hostile_hooks;
 mod hostile_scripts;
 mod immortal;
 mod in_cluster;
+mod kept;
 mod leader_election;
 mod lifecycle;
 mod limits;
@@ -489,6 +490,10 @@ fn of_conditions() -> Vec<Test> {
             each_condition_of_what_a_controller_needs_comes_back_by_itself,
             a_shadow_that_failed_agrees_once_it_is_right,
             a_hook_that_no_longer_asks_for_the_time_is_pure,
+        },
+        kept::{
+            a_refused_module_is_the_last_good_one_after_a_restart,
+            a_kept_version_is_not_called_against_a_pin,
         },
         pause::{
             a_paused_parent_stays_as_it_is_and_its_deletion_waits,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::customize::CustomizeBounds;
+use metahook_core::api::kept::KeptBounds;
 use metahook_core::api::policy::{BrakeLimits, HookPolicy, LimitBounds, Limits};
 
 use crate::{FlagError, bytes, duration};
@@ -43,6 +44,12 @@ pub struct ModuleFlags {
     /// Compilations at once; one per two cores when absent.
     #[arg(long = "module-compilations", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub compilations: Option<u16>,
+    /// Versions of each module or script that are kept in the server's namespace: where a new one is refused, a server that starts goes on with the last of them; 0 keeps none.
+    #[arg(long = "kept-versions", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(..=100))]
+    pub kept_versions: u16,
+    /// Bytes of all kept versions together, as they are stored; the oldest go first.
+    #[arg(long = "kept-versions-max", value_name = "BYTES", default_value = "64Mi", value_parser = bytes)]
+    pub kept_versions_max: u64,
     /// Folder for compiled modules, for the server alone: mode 0700; the server creates it.
     #[arg(long = "module-cache-dir", value_name = "FOLDER", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub cache_dir: Option<PathBuf>,
@@ -52,6 +59,10 @@ pub struct ModuleFlags {
 }
 
 impl ModuleFlags {
+    pub(super) fn kept(&self) -> KeptBounds {
+        KeptBounds { versions: self.kept_versions.into(), bytes: self.kept_versions_max }
+    }
+
     pub(super) fn settings(self, cores: usize) -> ModuleSettings {
         ModuleSettings {
             compiler: THIS_PROGRAM.into(),

@@ -262,6 +262,7 @@ impl Serve {
             mount_memory: self.hook_policy.mount_memory_max,
             memory_budget: self.memory_budget,
             cache_budget: self.cache_budget,
+            kept: self.modules.kept(),
             modules: self.modules.settings(cores),
             rate: self.metacontroller_flags.rate()?,
             events: self.metacontroller_flags.events(),

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::object::id::{Key, ObjectId};
+use serde_json::{Value, json};
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::named_objects::ReferenceKind;
@@ -30,6 +31,20 @@ pub(crate) async fn labelled_config_maps(
     let items = api.list(&resource, namespace, &query, MAX_LISTED).await?;
     let all = items.iter().map(|item| serde_json::from_str(item.get())).collect::<Result<_, _>>();
     all.map_err(|error| RequestError::of_list(&resource, namespace, RequestErrorKind::from(error)))
+}
+
+/// Makes it; one of its name that is there stays.
+pub(crate) async fn create_config_map(
+    api: &ApiClient,
+    key: &Key,
+    map: &ConfigMap,
+) -> Result<(), RequestError> {
+    api.create::<Value>(&config_map_id(key), &json!(map), "metahook").await.map(drop)
+}
+
+/// Changes its metadata by a merge patch. One that is gone stays so.
+pub(crate) async fn change_config_map(api: &ApiClient, key: &Key, patch: &Value) -> Result<(), RequestError> {
+    api.merge::<Value>(&config_map_id(key), patch).await.map(drop)
 }
 
 /// Deletes it as it is now: what another server makes of it meanwhile stays. One that is gone already is as good.

@@ -8,7 +8,7 @@ use metahook_core::api::SpecError;
 use metahook_core::api::hook::{Call, WasmHook};
 use metahook_core::api::policy::Limits;
 use metahook_core::api::reason::ConditionReason;
-use metahook_core::object::id::Key;
+use metahook_core::object::ObjectMeta;
 use tokio::sync::watch;
 
 use super::call::LoadedHook;
@@ -75,19 +75,19 @@ impl Hook {
     /// Follows what the spec of a controller names. `meter`: of the webhook at a URL.
     pub(crate) fn follow(
         call: &Call,
-        controller: &Key,
+        controller: &ObjectMeta,
         sources: &HookSources,
         pools: &Arc<Pools>,
         meter: impl FnOnce(&str) -> Arc<WebMeter>,
     ) -> Result<Self, SpecError> {
         match call {
             Call::Wasm(WasmHook { module, mounts, limits, .. }) => {
-                Ok(Self::Wasm { source: sources.follow(module, mounts, &controller.name), limits: *limits })
+                Ok(Self::Wasm { source: sources.follow(module, mounts, controller), limits: *limits })
             }
             Call::Webhook(target) => {
                 if let Some(timeout) = &target.ignored_timeout {
                     let (field, instead) = (&target.field, target.timeout.as_secs());
-                    tracing::warn!(%controller, "{field}.timeout: {timeout} is no time: {instead}s are used");
+                    tracing::warn!(controller = %controller.key, "{field}.timeout: {timeout} is no time: {instead}s are used");
                 }
                 let meter = meter(&target.url);
                 Ok(Self::Webhook(Arc::new(Webhook::new(target, sources.objects(), pools, meter)?)))

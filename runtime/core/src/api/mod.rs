@@ -8,6 +8,7 @@ pub mod decorator;
 pub mod definition;
 pub mod endpoint;
 pub mod hook;
+pub mod kept;
 pub mod mount;
 mod named_objects;
 pub mod packed;

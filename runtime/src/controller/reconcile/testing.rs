@@ -196,7 +196,7 @@ impl Scenario {
             sha256: None,
             reader: None,
         };
-        let source = context.hooks.sources.follow(&module, &[], "c");
+        let source = context.hooks.sources.follow(&module, &[], &object(&parents()));
         let limits = LimitBounds::default().default;
         let hooks = PerHook { sync: Hook::Wasm { source, limits }, finalize: None, customize: None };
         let hooks = HookCaller {

@@ -105,7 +105,7 @@ impl ControllerRunner {
         meter: impl FnOnce(&str) -> Arc<WebMeter>,
     ) -> Result<Hook, SpecError> {
         let HookRuntime { sources, pools, .. } = &self.context.hooks;
-        Hook::follow(&hook.call, &self.object.key, sources, pools, meter)
+        Hook::follow(&hook.call, &self.object, sources, pools, meter)
     }
 
     /// Waits until each hook can be called.
@@ -195,10 +195,15 @@ fn finding(name: HookName, state: &HookState) -> Option<Finding> {
         (HookName::Finalize | HookName::Customize, HookProblem::Wasm(_)) => format!("{name} hook: "),
     };
     let goes_on = match problem {
-        HookProblem::Wasm(problem) => state.module.as_ref().map(|LoadedModule { module, .. }| {
-            let refused = problem.refused().map(|digest| format!(", not sha256:{digest}"));
-            format!("; {} goes on being called{}", module.digest, refused.unwrap_or_default())
-        }),
+        HookProblem::Wasm(problem) => {
+            state.module.as_ref().map(|LoadedModule { module, kept_since, .. }| {
+                let since =
+                    kept_since.as_ref().map(|since| format!(", which was accepted at {since} and kept,"));
+                let refused = problem.refused().map(|digest| format!(", not sha256:{digest}"));
+                let (digest, since) = (module.digest, since.unwrap_or_default());
+                format!("; {digest}{since} goes on being called{}", refused.unwrap_or_default())
+            })
+        }
         HookProblem::Trust(_) => state.is_ready.then(|| "; the last good ones stay in use".to_owned()),
     };
     Some(Finding::new(problem.reason(), format!("{whose}{problem}{}", goes_on.unwrap_or_default())))

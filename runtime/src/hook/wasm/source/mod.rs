@@ -3,6 +3,7 @@
 //! A hook is one value: its module and the content of its mounts, each the last good one. A reconcile takes it once, so it never
 //! mixes versions. Only the ConfigMaps and Secrets that controllers name are watched, never all of a cluster's.
 
+pub(crate) mod kept;
 mod load_turns;
 mod module_file;
 mod module_source;
@@ -21,6 +22,7 @@ use metahook_core::api::hook::ModuleRef;
 use metahook_core::api::mount::MountRef;
 use metahook_core::api::reason::ConditionReason;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
+use metahook_core::object::ObjectMeta;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
@@ -31,6 +33,7 @@ pub use registry::{Loaded, ModuleRegistry};
 use super::run::{Module, MountedFolder, Runtime};
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::named_objects::ObjectWatches;
+use kept::{KeptVersions, Owner};
 use module_source::{ModuleSource, ModuleSources};
 use module_state::{ModuleSourceError, ModuleState};
 use mounts::{MountError, MountSet, Mounts};
@@ -67,6 +70,8 @@ pub struct LoadedModule {
     pub(crate) mounts: Arc<Mounts>,
     /// A fingerprint of the module and the content of the mounts.
     pub(crate) identity: Fingerprint,
+    /// When an earlier server accepted it, where it was kept since.
+    pub(crate) kept_since: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -100,7 +105,7 @@ impl LoadedModule {
             identity.add(runner.digest.as_bytes());
         }
         identity.add(mounts.digest.as_bytes());
-        Self { module, mounts: Arc::new(mounts), identity: identity.finish() }
+        Self { module, mounts: Arc::new(mounts), identity: identity.finish(), kept_since: None }
     }
 
     /// A module of a file, with folders in place of its mounts.
@@ -114,6 +119,11 @@ impl HookSources {
         let objects = Arc::new(ObjectWatches::new(api));
         let modules = ModuleSources::new(Arc::clone(&objects), registry);
         Self { objects, modules, memory: Arc::new(memory) }
+    }
+
+    /// Keeps versions that were loaded, and goes on with them where a server that starts finds others refused.
+    pub(crate) fn keeping(self, kept: KeptVersions) -> Self {
+        Self { modules: self.modules.keeping(kept), ..self }
     }
 
     /// Takes the module of this file in the place of all others.
@@ -133,10 +143,10 @@ impl HookSources {
         &self,
         module: &ModuleRef,
         mounts: &[MountRef],
-        controller: &str,
+        controller: &ObjectMeta,
     ) -> Arc<HookSource> {
         let (sender, state) = watch::channel(HookSourceState::default());
-        let module = self.modules.follow(module, controller);
+        let module = self.modules.follow(module, Owner::of(controller));
         let mounts = MountSet::follow(mounts, &self.objects, Arc::clone(&self.memory));
         let task = AbortOnDropHandle::new(tokio::spawn(join(Arc::clone(&module), mounts, sender)));
         Arc::new(HookSource { state, module, _task: task })
@@ -190,7 +200,11 @@ fn publish(
     mount_problem: Option<MountError>,
 ) {
     let problem = module.problem.map(HookSourceError::from).or(mount_problem.map(HookSourceError::from));
-    let loaded = module.module.zip(mounts).map(|(module, mounts)| LoadedModule::new(module, mounts));
+    let kept_since = module.kept_since;
+    let loaded = module
+        .module
+        .zip(mounts)
+        .map(|(module, mounts)| LoadedModule { kept_since, ..LoadedModule::new(module, mounts) });
     state.send_if_modified(|state| {
         let identity = |loaded: &Option<LoadedModule>| loaded.as_ref().map(|loaded| loaded.identity);
         let same = state.problem == problem && identity(&state.loaded) == identity(&loaded);

@@ -14,6 +14,8 @@ use crate::hook::wasm::run::Module;
 #[derive(Debug, Clone, Default)]
 pub(super) struct ModuleState {
     pub(super) module: Option<Arc<Module>>,
+    /// When an earlier server accepted the module, where it was kept since.
+    pub(super) kept_since: Option<Arc<str>>,
     pub(super) problem: Option<ModuleSourceError>,
 }
 
@@ -91,6 +93,27 @@ impl ModuleSourceError {
         None
     }
 
+    /// Whether a version that was kept may run in the place of the one that is stored. What may not be read is no reason to
+    /// call a copy of it.
+    pub(super) fn allows_kept(&self) -> bool {
+        match self {
+            Self::NoConfigMap { .. }
+            | Self::NoKey { .. }
+            | Self::TwoModules { .. }
+            | Self::Index { .. }
+            | Self::NoPart { .. }
+            | Self::EmptyPart { .. }
+            | Self::Module { .. }
+            | Self::Pinned { .. }
+            | Self::Mixed { .. } => true,
+            Self::Unreadable { .. }
+            | Self::TakenAway { .. }
+            | Self::RunnerNotReady { .. }
+            | Self::File { .. }
+            | Self::InFile { .. } => false,
+        }
+    }
+
     /// Whether the same bytes may load another time.
     pub(super) fn may_heal(&self) -> bool {
         matches!(self, Self::Module { source, .. } if source.may_heal())
@@ -102,16 +125,31 @@ pub(super) fn publish(state: &watch::Sender<ModuleState>, loaded: Result<Arc<Mod
         Ok(module) => {
             let same =
                 state.problem.is_none() && state.module.as_ref().is_some_and(|m| m.digest == module.digest);
-            *state = ModuleState { module: Some(module), problem: None };
+            *state = ModuleState { module: Some(module), kept_since: None, problem: None };
             !same
         }
         Err(problem) => {
             let same = state.problem.as_ref() == Some(&problem);
             if matches!(problem, ModuleSourceError::TakenAway { .. }) {
                 state.module = None;
+                state.kept_since = None;
             }
             state.problem = Some(problem);
             !same
         }
+    });
+}
+
+/// Publishes a version that was kept, in the place of the one that is refused.
+pub(super) fn publish_kept(
+    state: &watch::Sender<ModuleState>,
+    module: Arc<Module>,
+    since: &str,
+    problem: ModuleSourceError,
+) {
+    state.send_replace(ModuleState {
+        module: Some(module),
+        kept_since: Some(since.into()),
+        problem: Some(problem),
     });
 }

@@ -1,26 +1,29 @@
 //! Modules in ConfigMaps, under one key or in parts that an index names: followed, so that a changed one is loaded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::api::hook::ModuleRef;
+use metahook_core::api::kept::KeptVersion;
 use metahook_core::api::packed::{Index, PART_KEY, index_key};
 use metahook_core::shorten;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::kept::{Accepted, Kept, KeptVersions, Owner};
 use super::module_file::ModuleFile;
-use super::module_state::{ModuleSourceError, ModuleState, publish};
+use super::module_state::{ModuleSourceError, ModuleState, publish, publish_kept};
 use super::registry::ModuleRegistry;
 use super::scripts::Caller;
 use crate::cluster::named_objects::{
     Follower, ObjectWatches, Reference, ReferenceKind, ReferenceState, any_changed,
 };
-use crate::hook::wasm::compile::{Digest, retry_delay};
+use crate::hook::wasm::compile::{Digest, ModuleError, Unpacked, retry_delay};
 use crate::hook::wasm::run::Module;
 use crate::sync::lock;
+use crate::telemetry::error_chain;
 
 /// The sources of all running controllers' modules, each followed once.
 pub(super) struct ModuleSources {
@@ -29,41 +32,49 @@ pub(super) struct ModuleSources {
     followed: Mutex<BTreeMap<ModuleRef, Weak<ModuleSource>>>,
     /// Holds the module of all sources, in place of what they name.
     file: Option<PathBuf>,
+    kept: Option<Arc<KeptVersions>>,
 }
 
 /// One source, followed as long as it is held.
 pub(super) struct ModuleSource {
     pub(super) state: watch::Receiver<ModuleState>,
+    owners: watch::Sender<BTreeSet<Owner>>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl ModuleSources {
     pub(super) fn new(objects: Arc<ObjectWatches>, registry: Arc<ModuleRegistry>) -> Self {
-        Self { objects, registry, followed: Mutex::default(), file: None }
+        Self { objects, registry, followed: Mutex::default(), file: None, kept: None }
     }
 
     pub(super) fn out_of_file(self, path: PathBuf) -> Self {
         Self { file: Some(path), ..self }
     }
 
-    /// `controller`: in whose turn a script is compiled. Of several controllers with one source it is the first.
-    pub(super) fn follow(&self, spec: &ModuleRef, controller: &str) -> Arc<ModuleSource> {
+    pub(super) fn keeping(self, kept: KeptVersions) -> Self {
+        Self { kept: Some(Arc::new(kept)), ..self }
+    }
+
+    /// `owner`: the controller in whose turn a script is compiled. Of several controllers with one source it is the first.
+    pub(super) fn follow(&self, spec: &ModuleRef, owner: Owner) -> Arc<ModuleSource> {
         let mut followed = lock(&self.followed);
         followed.retain(|_, source| source.strong_count() > 0);
         if let Some(source) = followed.get(spec).and_then(Weak::upgrade) {
+            source.owners.send_if_modified(|owners| owners.insert(owner));
             return source;
         }
+        let controller = Arc::clone(&owner.name);
+        let (owners, followed_owners) = watch::channel(BTreeSet::from([owner]));
         let (sender, state) = watch::channel(ModuleState::default());
         let registry = Arc::clone(&self.registry);
         let task = if let Some(path) = &self.file {
             tokio::spawn(ModuleFile::new(path.clone(), registry).run(sender))
         } else {
-            tokio::spawn(
-                Loader::new(Arc::clone(&self.objects), registry, spec.clone(), controller).run(sender),
-            )
+            let loader = Loader::new(Arc::clone(&self.objects), registry, spec.clone(), &controller);
+            tokio::spawn(loader.keeping(self.kept.clone(), followed_owners).run(sender))
         };
         let task = AbortOnDropHandle::new(task);
-        let source = Arc::new(ModuleSource { state, _task: task });
+        let source = Arc::new(ModuleSource { state, owners, _task: task });
         followed.insert(spec.clone(), Arc::downgrade(&source));
         source
     }
@@ -95,6 +106,8 @@ struct Loader {
     map: Follower,
     /// Followed only until the module is loaded.
     parts: BTreeMap<String, Follower>,
+    kept: Option<Arc<KeptVersions>>,
+    owners: Option<watch::Receiver<BTreeSet<Owner>>>,
 }
 
 impl Loader {
@@ -107,7 +120,13 @@ impl Loader {
         let name = config_map(&spec.namespace, &spec.name);
         let map = objects.follow(spec.reader.as_ref(), &name);
         let controller = controller.into();
-        Self { objects, registry, spec, controller, name, map, parts: BTreeMap::new() }
+        let (parts, kept, owners) = (BTreeMap::new(), None, None);
+        Self { objects, registry, spec, controller, name, map, parts, kept, owners }
+    }
+
+    fn keeping(self, kept: Option<Arc<KeptVersions>>, owners: watch::Receiver<BTreeSet<Owner>>) -> Self {
+        let owners = kept.is_some().then_some(owners);
+        Self { kept, owners, ..self }
     }
 
     async fn run(mut self, state: watch::Sender<ModuleState>) {
@@ -131,10 +150,12 @@ impl Loader {
                 self.parts.clear();
             }
             let may_heal = matches!(&loaded, Some(Err(problem)) if problem.may_heal());
-            if let Some(loaded) = loaded {
-                publish(&state, loaded);
+            match loaded {
+                Some(Err(problem)) if now.is_none() => self.publish_problem(&state, problem).await,
+                Some(loaded) => publish(&state, loaded),
+                None => {}
             }
-            let changed = any_changed([&mut self.map].into_iter().chain(self.parts.values_mut()));
+            let changed = self.changed();
             if !may_heal {
                 changed.await;
                 failures = 0;
@@ -210,12 +231,13 @@ impl Loader {
         index: Option<Index>,
         is_retry: bool,
     ) -> Result<Arc<Module>, ModuleSourceError> {
-        let ModuleRef { key, sha256, language, .. } = self.spec.clone();
+        let ModuleRef { key, sha256, .. } = self.spec.clone();
         let map = Arc::clone(&self.name);
         let refused = |source, found| {
             let (map, key) = (Arc::clone(&map), key.clone());
             ModuleSourceError::Module { map, key, found, source: Box::new(source) }
         };
+        let accepted = self.kept.as_ref().filter(|kept| kept.takes(stored.len())).map(|_| stored.clone());
         let module = self.registry.unpack(stored).await.map_err(|source| refused(source, None))?;
         let (found, size) = (Digest::of(&module.bytes).hex(), module.bytes.len());
         if let Some(index) =
@@ -227,14 +249,82 @@ impl Loader {
         if let Some(pinned) = sha256.filter(|pinned| *pinned != found) {
             return Err(ModuleSourceError::Pinned { map, key, found, pinned });
         }
-        let loaded = match language {
+        let loaded = self.load_unpacked(module, is_retry).await;
+        let loaded = loaded.map_err(|source| refused(source, Some(found.clone())))?;
+        if let Some(stored) = accepted {
+            self.keep(Accepted { digest: found, stored });
+        }
+        Ok(loaded)
+    }
+
+    async fn load_unpacked(&self, module: Unpacked, is_retry: bool) -> Result<Arc<Module>, ModuleError> {
+        match self.spec.language {
             None => self.registry.load_for(module, is_retry).await,
             Some(language) => {
                 let caller = Caller { controller: &self.controller, is_retry };
-                self.registry.load_script_for(language, &key, module.bytes, caller).await
+                self.registry.load_script_for(language, &self.spec.key, module.bytes, caller).await
+            }
+        }
+    }
+
+    /// Waits until the stored module, or the controllers that name it, are others.
+    async fn changed(&mut self) {
+        let objects = any_changed([&mut self.map].into_iter().chain(self.parts.values_mut()));
+        let owners = async {
+            match &mut self.owners {
+                // It ends with the source.
+                Some(owners) => drop(owners.changed().await),
+                None => std::future::pending().await,
             }
         };
-        loaded.map_err(|source| refused(source, Some(found)))
+        tokio::select! {
+            () = objects => {}
+            () = owners => {}
+        }
+    }
+
+    fn owners(&self) -> BTreeSet<Owner> {
+        self.owners.as_ref().map(|owners| owners.borrow().clone()).unwrap_or_default()
+    }
+
+    /// Keeps a version that was loaded, in the background.
+    fn keep(&self, accepted: Accepted) {
+        let Some(kept) = self.kept.clone() else { return };
+        let (spec, owners) = (self.spec.clone(), self.owners());
+        tokio::spawn(async move { kept.keep(&spec, &owners, accepted).await });
+    }
+
+    /// Publishes why the first module is refused: with the newest version that was kept and loads, if there is one.
+    async fn publish_problem(&self, state: &watch::Sender<ModuleState>, problem: ModuleSourceError) {
+        let kept = self.kept.as_ref().filter(|_| problem.allows_kept());
+        let versions = match kept {
+            Some(kept) => kept.of(&self.spec, &self.owners()).await.unwrap_or_else(|error| {
+                tracing::warn!(module = %self.name, error = error_chain(&error), "kept versions of a module cannot be read");
+                Vec::new()
+            }),
+            None => Vec::new(),
+        };
+        for Kept { version, stored } in versions {
+            match self.load_kept(&version, stored).await {
+                Ok(module) => return publish_kept(state, module, &version.accepted, problem),
+                Err(why) => {
+                    tracing::warn!(module = %self.name, digest = version.digest, why, "a kept version of a module is not used");
+                }
+            }
+        }
+        publish(state, Err(problem));
+    }
+
+    async fn load_kept(&self, version: &KeptVersion, stored: Vec<u8>) -> Result<Arc<Module>, String> {
+        if let Some(pinned) = self.spec.sha256.as_ref().filter(|pinned| **pinned != version.digest) {
+            return Err(format!("the spec pins {pinned}"));
+        }
+        let module = self.registry.unpack(stored).await.map_err(|error| error.to_string())?;
+        let found = Digest::of(&module.bytes).hex();
+        if found != version.digest {
+            return Err(format!("its ConfigMaps were edited: their bytes have the digest {found}"));
+        }
+        self.load_unpacked(module, false).await.map_err(|error| error.to_string())
     }
 }
 
@@ -280,47 +370,4 @@ fn content(
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn hook(json: &str) -> Result<Content, String> {
-        content(config_map("n", "m"), "hook.wasm".to_owned(), json, 1 << 20)
-            .map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn bytes_come_from_binary_data_and_else_from_data() {
-        let both = r#"{"binaryData":{"hook.wasm":"AGFzbQ=="},"data":{"hook.wasm":"text"}}"#;
-        assert_eq!(hook(both), Ok(Content::Plain(b"\0asm".to_vec())));
-        assert_eq!(hook(r#"{"data":{"hook.wasm":"text"}}"#), Ok(Content::Plain(b"text".to_vec())));
-    }
-
-    #[test]
-    fn a_missing_key_is_an_error_that_names_the_others() {
-        assert_eq!(
-            hook(r#"{"binaryData":{"a.wasm":""},"data":{"b":""}}"#).unwrap_err(),
-            "the ConfigMap n/m has no key \"hook.wasm\" in binaryData or data; it has a.wasm, b"
-        );
-        assert!(hook("{}").unwrap_err().ends_with("it has no keys at all"));
-    }
-
-    #[test]
-    fn an_index_names_the_parts_and_stands_alone() {
-        let index = Index::of("m", &"0".repeat(64), 1000, 2);
-        let text = json!(index).to_string();
-        let map = |extra: serde_json::Value| {
-            json!({"data": {"hook.wasm.json": text}, "binaryData": extra}).to_string()
-        };
-        assert_eq!(hook(&map(json!({}))), Ok(Content::Packed(index)));
-        assert_eq!(
-            hook(&map(json!({"hook.wasm": "AGFzbQ=="}))).unwrap_err(),
-            "the ConfigMap n/m has both \"hook.wasm\", a module, and \"hook.wasm.json\", the index of one: remove one of the keys"
-        );
-        assert_eq!(
-            hook(r#"{"data":{"hook.wasm.json":"{}"}}"#).unwrap_err(),
-            "ConfigMap n/m, key \"hook.wasm.json\": it is not the JSON of an index (missing field `sha256` at line 1 column 2): write it with `metahook pack`"
-        );
-    }
-}
+mod tests;

@@ -1,0 +1,215 @@
+//! Kept versions of modules and scripts: what a server keeps of those that it loaded, so that a refused one is not the end of a
+//! controller after a restart.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::api::hook::ModuleRef;
+use crate::hash::Fingerprint;
+
+/// The label of all ConfigMaps with kept versions, and its value.
+pub const KEPT_LABEL: [&str; 2] = ["metahook.dev/record", "module-versions"];
+
+/// The label that tells of which module a version is kept.
+pub const SOURCE_LABEL: &str = "metahook.dev/kept-source";
+
+/// Annotations of each part: the digest of the version, when it was accepted, which part it is of how many, and where the module
+/// is stored.
+pub const DIGEST: &str = "metahook.dev/digest";
+pub const ACCEPTED: &str = "metahook.dev/accepted";
+pub const PART: &str = "metahook.dev/part";
+pub const STORED_IN: &str = "metahook.dev/stored-in";
+
+/// The key of a part's bytes.
+pub const BYTES_KEY: &str = "part";
+
+/// Bytes of one part: a ConfigMap holds a MiB, with its metadata.
+pub const PART_BYTES: usize = 960 << 10;
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptBounds {
+    /// Versions of one module; 0 keeps none.
+    pub versions: usize,
+    /// Bytes of all versions of all modules, as they are stored.
+    pub bytes: u64,
+}
+
+impl Default for KeptBounds {
+    fn default() -> Self {
+        Self { versions: 3, bytes: 64 << 20 }
+    }
+}
+
+/// One part of a kept version, without its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptPart {
+    /// Name of the ConfigMap.
+    pub name: String,
+    /// The module that the version is of.
+    pub source: String,
+    pub digest: String,
+    pub accepted: String,
+    /// Which part it is, from 1, of how many.
+    pub number: usize,
+    pub count: usize,
+    pub bytes: u64,
+}
+
+/// A version of which all parts are there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptVersion {
+    pub source: String,
+    pub digest: String,
+    pub accepted: String,
+    /// Names of the ConfigMaps, in order.
+    pub parts: Vec<String>,
+    pub bytes: u64,
+}
+
+/// The value of [`SOURCE_LABEL`]. Who reads the module, and its pin, make no other one.
+pub fn source_id(module: &ModuleRef) -> String {
+    let ModuleRef { language, namespace, name, key, .. } = module;
+    let language = language.map_or("", |language| language.as_str());
+    Fingerprint::of(format!("{language}\n{namespace}\n{name}\n{key}").as_bytes()).to_string()
+}
+
+/// The name of a part. `digest`: 64 hexadecimal digits.
+pub fn part_name(source: &str, digest: &str, number: usize) -> String {
+    format!("metahook-kept-{source}-{}-{number}", digest.get(..16).unwrap_or(digest))
+}
+
+/// `n/m`, as [`PART`] has it.
+pub fn parse_part(text: &str) -> Option<(usize, usize)> {
+    let (number, count) = text.split_once('/')?;
+    let (number, count) = (number.parse().ok()?, count.parse().ok()?);
+    (1 <= number && number <= count).then_some((number, count))
+}
+
+/// The versions that are whole, the newest first.
+pub fn versions(parts: impl IntoIterator<Item = KeptPart>) -> Vec<KeptVersion> {
+    let mut all = BTreeMap::<(String, String), BTreeMap<usize, KeptPart>>::new();
+    for part in parts {
+        all.entry((part.source.clone(), part.digest.clone())).or_default().insert(part.number, part);
+    }
+    let whole = all.into_iter().filter_map(|((source, digest), parts)| {
+        let first = parts.get(&1)?;
+        let accepted = first.accepted.clone();
+        (parts.len() == first.count && parts.values().all(|part| part.count == first.count)).then(|| {
+            KeptVersion {
+                source,
+                digest,
+                accepted,
+                bytes: parts.values().map(|part| part.bytes).sum(),
+                parts: parts.into_values().map(|part| part.name).collect(),
+            }
+        })
+    });
+    let mut versions: Vec<_> = whole.collect();
+    versions
+        .sort_by(|one, other| other.accepted.cmp(&one.accepted).then_with(|| one.digest.cmp(&other.digest)));
+    versions
+}
+
+/// Names of the ConfigMaps that go: versions beyond the bounds, the oldest first, and parts of no whole version. What was just
+/// kept, with this source and digest, stays.
+pub fn surplus(parts: &[KeptPart], bounds: KeptBounds, (source, digest): (&str, &str)) -> BTreeSet<String> {
+    let versions = versions(parts.iter().cloned());
+    let is_new = |version: &KeptVersion| version.source == source && version.digest == digest;
+    let mut of_source = BTreeMap::<&str, usize>::new();
+    let (mut kept, mut bytes) = (BTreeSet::new(), 0);
+    let new = versions.iter().filter(|version| is_new(version));
+    for version in new.chain(versions.iter().filter(|version| !is_new(version))) {
+        let count = of_source.entry(&version.source).or_default();
+        let is_within = *count < bounds.versions && bytes + version.bytes <= bounds.bytes;
+        if is_new(version) || is_within {
+            *count += 1;
+            bytes += version.bytes;
+            kept.extend(version.parts.iter().map(String::as_str));
+        }
+    }
+    parts.iter().filter(|part| !kept.contains(part.name.as_str())).map(|part| part.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module() -> ModuleRef {
+        ModuleRef {
+            language: None,
+            namespace: "n".to_owned(),
+            name: "m".to_owned(),
+            key: "hook.wasm".to_owned(),
+            sha256: None,
+            reader: None,
+        }
+    }
+
+    fn part(source: &str, digest: &str, (number, count): (usize, usize)) -> KeptPart {
+        KeptPart {
+            name: part_name(source, digest, number),
+            source: source.to_owned(),
+            digest: digest.to_owned(),
+            accepted: format!("2026-01-0{digest}"),
+            number,
+            count,
+            bytes: 10,
+        }
+    }
+
+    fn whole(source: &str, digest: &str) -> KeptPart {
+        part(source, digest, (1, 1))
+    }
+
+    fn left(parts: &[KeptPart], bounds: KeptBounds, new: (&str, &str)) -> Vec<String> {
+        let surplus = surplus(parts, bounds, new);
+        parts.iter().filter(|part| !surplus.contains(&part.name)).map(|part| part.name.clone()).collect()
+    }
+
+    #[test]
+    fn a_pin_makes_no_other_module_and_another_key_or_language_does() {
+        let id = source_id(&module());
+        assert_eq!(id, source_id(&ModuleRef { sha256: Some("a".to_owned()), ..module() }));
+        assert_ne!(id, source_id(&ModuleRef { key: "other.wasm".to_owned(), ..module() }));
+        assert_ne!(id, source_id(&ModuleRef { namespace: "n2".to_owned(), ..module() }));
+        let name = part_name(&id, &"a".repeat(64), 12);
+        assert!(crate::object::id::is_dns_name(&name), "{name}");
+    }
+
+    #[test]
+    fn a_version_counts_where_all_of_its_parts_are_there() {
+        let parts = [part("s", "1", (1, 2)), part("s", "1", (2, 2)), part("s", "2", (1, 2)), whole("s", "3")];
+        let found = versions(parts);
+        assert_eq!(found.iter().map(|one| &*one.digest).collect::<Vec<_>>(), ["3", "1"], "the newest first");
+        assert_eq!((found[1].parts.len(), found[1].bytes), (2, 20));
+        assert_eq!(parse_part("2/3"), Some((2, 3)));
+        for bad in ["", "3/2", "0/1", "a/1", "1/1/1"] {
+            assert_eq!(parse_part(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_versions_of_a_module_go_first_and_halves_always() {
+        let bounds = KeptBounds { versions: 2, bytes: 1000 };
+        let parts =
+            [whole("s", "1"), whole("s", "2"), whole("s", "3"), whole("t", "1"), part("s", "4", (1, 2))];
+        assert_eq!(
+            left(&parts, bounds, ("s", "3")),
+            [&parts[1].name, &parts[2].name, &parts[3].name].map(String::clone)
+        );
+        // One that is accepted again is the newest, whatever its time says.
+        assert_eq!(
+            left(&parts[..3], bounds, ("s", "1")),
+            [&parts[0].name, &parts[2].name].map(String::clone)
+        );
+    }
+
+    #[test]
+    fn the_bytes_of_all_modules_are_bounded_and_what_is_new_stays() {
+        let parts = [whole("s", "1"), whole("t", "2"), whole("u", "3")];
+        let bounds = |bytes| KeptBounds { versions: 3, bytes };
+        assert_eq!(left(&parts, bounds(30), ("u", "3")).len(), 3);
+        assert_eq!(left(&parts, bounds(29), ("u", "3")), [&parts[1].name, &parts[2].name].map(String::clone));
+        assert_eq!(left(&parts, bounds(0), ("s", "1")), [parts[0].name.clone()]);
+    }
+}

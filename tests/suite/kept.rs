@@ -1,0 +1,122 @@
+//! Kept versions: a refused module or script is not the end of a controller after a restart.
+
+use acceptance::api::CONFIG_MAP;
+use acceptance::fixture::Fixture;
+use acceptance::objects::{condition, has_condition, text};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::wasm;
+
+const DIGEST: &str = "/metadata/annotations/metahook.dev~1digest";
+
+fn module(number: u32) -> Result<Vec<u8>> {
+    wasm::answers(&json!({ "children": [], "status": { "number": number } }))
+}
+
+fn is_kept(map: &Value) -> bool {
+    map["metadata"]["labels"]["metahook.dev/record"] == "module-versions"
+}
+
+/// Digests of the versions that are kept for a controller.
+fn kept(all: &[Value], controller: &Value) -> Vec<String> {
+    let uid = &controller["metadata"]["uid"];
+    let owned = |map: &&Value| is_kept(map) && map["metadata"]["ownerReferences"][0]["uid"] == *uid;
+    all.iter().filter(owned).map(|map| text(map, DIGEST).to_owned()).collect()
+}
+
+async fn runs(test: &mut Fixture, number: u32) -> Result<()> {
+    let has = |parent: &Value| parent["status"]["number"] == number;
+    test.parents().until("p", &format!("the status of module {number}"), has).await.map(drop)
+}
+
+/// What was edited is not called after a restart; the version before it is.
+async fn edit(test: &mut Fixture, all: &[Value], controller: &Value) -> Result<()> {
+    let place = test.within_default(&CONFIG_MAP);
+    let digest = crate::modules::digest(&module(5)?);
+    let is_newest = |map: &&Value| kept(std::slice::from_ref(*map), controller).contains(&digest);
+    let newest = all.iter().find(is_newest).context("the newest version is kept")?;
+    test.server().stop().await?;
+    let mut edited = newest.clone();
+    for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
+        edited["metadata"].as_object_mut().map(|metadata| metadata.remove(field));
+    }
+    edited["binaryData"]["part"] = json!("AGFzbQ==");
+    place.delete(text(newest, "/metadata/name")).await?;
+    place.create(edited).await?;
+    test.server().start()?;
+    runs(test, 4).await?;
+    let log = std::fs::read_to_string(test.server().log())?;
+    ensure!(log.contains("its ConfigMaps were edited: their bytes have the digest"), "{log}");
+    Ok(())
+}
+
+pub(crate) async fn a_refused_module_is_the_last_good_one_after_a_restart(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    test.store("hook", &module(1)?).await?;
+    test.serve()?;
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(test.hook("hook"));
+    let controller = test.host(controller).await?;
+    test.create(test.parent("p")).await?;
+    runs(test, 1).await?;
+    let place = test.within_default(&CONFIG_MAP);
+    for number in 2..=5 {
+        test.store("hook", &module(number)?).await?;
+        runs(test, number).await?;
+        let newest = crate::modules::digest(&module(number)?);
+        let has = |all: &[Value]| kept(all, &controller).contains(&newest);
+        place.until_all(&format!("module {number} is kept"), has).await?;
+    }
+    let oldest = crate::modules::digest(&module(3)?);
+    let three = |all: &[Value]| kept(all, &controller).len() == 3 && kept(all, &controller).contains(&oldest);
+    let all = place.until_all("the last three are kept", three).await?;
+    let ours = all.iter().find(|map| !kept(std::slice::from_ref(map), &controller).is_empty());
+    ensure!(ours.is_some_and(|map| map["immutable"] == true), "{ours:?}");
+
+    test.store("hook", b"this is no module").await?;
+    let goes_on = |cc: &Value| has_condition(cc, "Ready", "True", "LastGoodInUse");
+    test.until_controller("a refused module", goes_on).await?;
+    test.server().stop().await?;
+    let name = test.name().to_owned();
+    test.controllers().merge_status(&name, &json!({ "status": { "conditions": [] } })).await?;
+    test.server().start()?;
+    let cc = test.until_controller("it goes on after the restart", goes_on).await?;
+    let says = condition(&cc, "Ready").map_or("", |ready| text(ready, "/message"));
+    ensure!(says.contains(", which was accepted at 20") && says.contains("goes on being called"), "{says}");
+    test.parents().merge("p", &json!({ "spec": { "who": "again" } })).await?;
+    let seen = |parent: &Value| {
+        parent["status"]["observedGeneration"] == parent["metadata"]["generation"]
+            && parent["status"]["number"] == 5
+    };
+    test.parents().until("p", "managed by the last good module", seen).await?;
+
+    edit(test, &all, &controller).await?;
+    test.store("hook", &module(6)?).await?;
+    runs(test, 6).await?;
+    test.controllers().delete(&name).await?;
+    place
+        .until_all("kept versions go with their controller", |all| kept(all, &controller).is_empty())
+        .await
+        .map(drop)
+}
+
+/// What a pin excludes is not called, and an account that may not read the module any longer is shown no copy.
+pub(crate) async fn a_kept_version_is_not_called_against_a_pin(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    test.store("hook", &module(1)?).await?;
+    test.serve()?;
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(test.hook("hook"));
+    let controller = test.host(controller).await?;
+    test.create(test.parent("p")).await?;
+    runs(test, 1).await?;
+    let place = test.within_default(&CONFIG_MAP);
+    place.until_all("it is kept", |all| kept(all, &controller).len() == 1).await?;
+    test.server().stop().await?;
+    test.store("hook", b"this is no module").await?;
+    let name = test.name().to_owned();
+    let pin = json!({ "spec": { "hooks": { "sync": { "wasm": { "sha256": "0".repeat(64) } } } } });
+    test.controllers().merge(&name, &pin).await?;
+    test.server().start()?;
+    let refused = |cc: &Value| has_condition(cc, "Ready", "False", "ModuleNotLoaded");
+    test.until_controller("refused", refused).await.map(drop)
+}
