@@ -134,11 +134,7 @@ impl LoadedHooks {
         identity.add(spec.as_bytes());
         for (name, hook) in by_name.iter() {
             identity.add(name.as_str().as_bytes());
-            match hook.identity() {
-                Some(version) => identity.add(version.as_bytes()),
-                // The spec has its URL.
-                None => identity.add(b"webhook"),
-            }
+            hook.add_to(&mut identity);
         }
         Ok(Self { identity: identity.finish(), by_name })
     }

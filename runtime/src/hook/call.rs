@@ -5,9 +5,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use metahook_core::api::endpoint::EtagPolicy;
-use metahook_core::api::hook::HookName;
+use metahook_core::api::hook::{HookName, HookTransport};
 use metahook_core::api::policy::Limits;
-use metahook_core::hash::Fingerprint;
+use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::hook::etag::KeptAnswer;
 use metahook_core::reconcile::outcome::Retry;
 
@@ -76,7 +76,10 @@ impl HookCallError {
 
     /// The server no longer waited for the hook.
     pub(crate) fn is_stopping(&self) -> bool {
-        matches!(self, Self::Wasm(CallError::Stopping))
+        match self {
+            Self::Wasm(error) => matches!(error, CallError::Stopping),
+            Self::Webhook(_) => false,
+        }
     }
 
     pub(crate) fn retry(&self) -> Retry {
@@ -88,11 +91,26 @@ impl HookCallError {
 }
 
 impl LoadedHook {
+    pub fn via(&self) -> HookTransport {
+        match self {
+            Self::Wasm { .. } => HookTransport::Wasm,
+            Self::Webhook(_) => HookTransport::Webhook,
+        }
+    }
+
     /// The fingerprint of a module and of the content of its mounts. A webhook has no version.
     pub(crate) fn identity(&self) -> Option<Fingerprint> {
         match self {
             Self::Wasm { loaded, .. } => Some(loaded.identity),
             Self::Webhook(_) => None,
+        }
+    }
+
+    /// Adds the version of the hook to the identity of a controller's hooks. The spec, which has a webhook's URL, is in it already.
+    pub(crate) fn add_to(&self, identity: &mut Fingerprinter) {
+        match self {
+            Self::Wasm { loaded, .. } => identity.add(loaded.identity.as_bytes()),
+            Self::Webhook(_) => identity.add(b"webhook"),
         }
     }
 

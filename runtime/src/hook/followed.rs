@@ -24,12 +24,17 @@ pub(crate) enum Hook {
 
 /// State of what a hook is made of: a module with its mounts, or the certificates and credentials of a webhook.
 pub(crate) struct HookState {
-    /// The hook can be called.
-    pub(crate) is_ready: bool,
-    /// The module that is called; a webhook has none.
-    pub(crate) module: Option<LoadedModule>,
+    pub(crate) present: PresentParts,
     /// Why the hook is not called with what is stored.
     pub(crate) problem: Option<HookProblem>,
+}
+
+/// The last good version of what a hook is made of.
+pub(crate) enum PresentParts {
+    /// The module that is called, once there is one.
+    Wasm(Option<LoadedModule>),
+    /// The certificates and credentials of a webhook.
+    Trust { is_known: bool },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,14 +65,41 @@ impl HookProblem {
 
 impl From<HookSourceState> for HookState {
     fn from(HookSourceState { loaded, problem }: HookSourceState) -> Self {
-        Self { is_ready: loaded.is_some(), module: loaded, problem: problem.map(HookProblem::from) }
+        Self { present: PresentParts::Wasm(loaded), problem: problem.map(HookProblem::from) }
     }
 }
 
 impl From<TrustState> for HookState {
     fn from(state: TrustState) -> Self {
-        let is_ready = state.is_known();
-        Self { is_ready, module: None, problem: state.problem.map(HookProblem::from) }
+        let present = PresentParts::Trust { is_known: state.is_known() };
+        Self { present, problem: state.problem.map(HookProblem::from) }
+    }
+}
+
+impl HookState {
+    /// The hook can be called.
+    pub(crate) fn is_ready(&self) -> bool {
+        match &self.present {
+            PresentParts::Wasm(module) => module.is_some(),
+            PresentParts::Trust { is_known } => *is_known,
+        }
+    }
+
+    /// The module that is called; a webhook has none.
+    pub(crate) fn module(&self) -> Option<&LoadedModule> {
+        match &self.present {
+            PresentParts::Wasm(module) => module.as_ref(),
+            PresentParts::Trust { .. } => None,
+        }
+    }
+
+    /// The hook may answer now where it failed before, though its version is the same: certificates and credentials of a webhook
+    /// are no part of its version.
+    pub(crate) fn may_end_failures(&self) -> bool {
+        match &self.present {
+            PresentParts::Wasm(_) => false,
+            PresentParts::Trust { is_known } => *is_known && self.problem.is_none(),
+        }
     }
 }
 
@@ -132,11 +164,14 @@ impl Hook {
 
     /// Waits until a module is loaded or refused. A webhook can be asked at once.
     pub(crate) async fn resolved(&self) {
-        if let Self::Wasm { source, .. } = self {
-            let mut changes = source.changes();
-            // It has ended where the source has.
-            let known = changes.wait_for(|state| state.loaded.is_some() || state.problem.is_some()).await;
-            drop(known);
+        match self {
+            Self::Wasm { source, .. } => {
+                let mut changes = source.changes();
+                // It has ended where the source has.
+                let known = changes.wait_for(|state| state.loaded.is_some() || state.problem.is_some()).await;
+                drop(known);
+            }
+            Self::Webhook(_) => {}
         }
     }
 }
@@ -163,7 +198,7 @@ mod tests {
         let (source, mut changes) = watch::channel(HookSourceState::default());
         changes.mark_changed();
         let mut all = pin!(states(changes));
-        assert!(!all.next().await.unwrap().is_ready, "no module is loaded");
+        assert!(!all.next().await.unwrap().is_ready(), "no module is loaded");
         source.send_modify(|_| ());
         assert!(all.next().await.is_some());
         drop(source);

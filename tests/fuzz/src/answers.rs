@@ -43,7 +43,7 @@ fn sync(bytes: &[u8], options: impl Fn(Mode) -> ReadOptions) {
         assert!(strict.warnings.is_empty());
     }
     if let Ok(loose) = &loose {
-        assert!(options(Mode::Loose).via == HookTransport::Webhook || loose.children.len() <= MAX_CHILDREN);
+        assert!(options(Mode::Loose).via.follows_metacontroller() || loose.children.len() <= MAX_CHILDREN);
         assert!(loose.children.iter().all(|child| child.get("kind").is_some_and(Value::is_string)));
         assert!(loose.events.len() <= 10);
         assert!(loose.resync_after.is_none_or(|after| !after.is_zero()), "{:?}", loose.resync_after);

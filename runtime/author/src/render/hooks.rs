@@ -105,8 +105,8 @@ impl HookSet {
     pub(crate) async fn call(&self, controller: &str, hook: HookName, request: Vec<u8>) -> Called {
         let request = Bytes::from(request);
         let called = self.hooks.get(hook).unwrap_or(&self.hooks.sync);
-        let is_module = matches!(called, LoadedHook::Wasm { .. });
-        let now = simulated_time(self.calls.fetch_add(u64::from(is_module), Ordering::Relaxed) + 1);
+        let in_sandbox = called.via().runs_in_sandbox();
+        let now = simulated_time(self.calls.fetch_add(u64::from(in_sandbox), Ordering::Relaxed) + 1);
         let input = Input { controller, hook, request: request.clone(), now };
         let CallResult { answer, took, log, usage, pure, .. } = self.sandbox.call(called, input).await;
         Called {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use metahook_core::api::customize::{CustomizeBounds, RelatedKindError};
-use metahook_core::api::hook::{HookName, HookTransport};
+use metahook_core::api::hook::HookName;
+use metahook_core::hook::customize;
 use metahook_core::hook::customize::CustomizeError;
-use metahook_core::hook::{customize, ignored};
 use metahook_core::object::Object;
 use metahook_core::object::id::Gvr;
 use metahook_core::reconcile::input::customize_request;
@@ -50,9 +50,7 @@ impl Ports<'_> {
         let mut shared = self.shared();
         let odd = |odd: &_| format!("the customize hook's answer {odd}");
         shared.round.notes.extend(answer.warnings.iter().map(odd));
-        if hook.via == HookTransport::Wasm {
-            shared.round.ignored.extend(ignored(HookName::Customize, &answer.warnings));
-        }
+        shared.round.ignored.extend(hook.ignored(HookName::Customize, &answer.warnings));
         let asker = Asker { version: hook.version, parent_namespace: &state.key.namespace };
         let mut related = Related::default();
         for (at, asked) in answer.rules {

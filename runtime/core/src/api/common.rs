@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::customize::RelatedKinds;
-use crate::api::hook::{Call, EnabledHook, Hook, HookName, HookTransport, PerHook};
+use crate::api::hook::{Call, EnabledHook, Hook, HookName, PerHook};
 use crate::api::policy::{BrakeLimits, DeletionBrakeSpec, HookPolicy, ServiceAccountRef};
 use crate::api::selection::{self, SelectionRule};
 use crate::api::shown_secrets::ShownSecrets;
@@ -204,13 +204,13 @@ impl CommonSpec {
         }
         Ok(match &self.service_account_ref {
             Some(_) => RelatedKinds::ByAccount,
-            None if is_wasm(hooks) => RelatedKinds::SecretsIn(policy.mount_secret_namespaces.clone()),
-            None => RelatedKinds::Webhooks,
+            None if are_shown_all_secrets(hooks) => RelatedKinds::Webhooks,
+            None => RelatedKinds::SecretsIn(policy.mount_secret_namespaces.clone()),
         })
     }
 
     fn shown_secrets(&self, hooks: &PerHook<EnabledHook>, policy: &HookPolicy) -> ShownSecrets {
-        if self.service_account_ref.is_some() || policy.secrets_by_account || !is_wasm(hooks) {
+        if self.service_account_ref.is_some() || policy.secrets_by_account || are_shown_all_secrets(hooks) {
             return ShownSecrets::All;
         }
         ShownSecrets::In(policy.mount_secret_namespaces.clone())
@@ -228,21 +228,22 @@ impl CommonSpec {
                 check(&policy.by_account())?
             }
         };
-        match (&mut checked, &self.service_account_ref) {
-            (Some(EnabledHook { call: Call::Webhook(target), .. }), account) => {
+        let account = self.service_account_ref.as_ref();
+        match checked.as_mut().map(|hook| &mut hook.call) {
+            Some(Call::Webhook(target)) => {
                 target.take_endpoint(self.endpoint_configs.as_deref().unwrap_or_default())?;
-                target.trust.reader.clone_from(account);
+                target.trust.reader = account.cloned();
             }
-            (Some(hook), Some(account)) => hook.read_as(account),
-            (Some(_) | None, _) => {}
+            Some(Call::Wasm(wasm)) => account.into_iter().for_each(|account| wasm.read_as(account)),
+            None => {}
         }
         Ok(checked)
     }
 }
 
-/// Whether one of the hooks is a module, a component or a script.
-fn is_wasm(hooks: &PerHook<EnabledHook>) -> bool {
-    hooks.iter().any(|(_, hook)| hook.via() == HookTransport::Wasm)
+/// Whether each of the hooks is shown Secrets of all namespaces.
+fn are_shown_all_secrets(hooks: &PerHook<EnabledHook>) -> bool {
+    hooks.iter().all(|(_, hook)| hook.via().is_shown_all_secrets())
 }
 
 /// Each kind of children once, and the kinds that the spec declares again, in any version: existing manifests do so and

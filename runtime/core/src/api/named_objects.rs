@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::common::Hooks;
-use crate::api::hook::{Script, Wasm};
+use crate::api::hook::{Hook, Script, Shadow, Wasm, Ways};
 use crate::api::mount::Mount;
 use crate::api::webhook::EndpointConfig;
 
@@ -19,9 +19,14 @@ pub(super) fn objects(endpoints: &[EndpointConfig], hooks: Option<&Hooks>) -> BT
     let mut all: BTreeMap<String, Objects> = BTreeMap::new();
     let hooks =
         hooks.into_iter().flat_map(|hooks| [&hooks.sync, &hooks.finalize, &hooks.customize]).flatten();
-    let shadows = hooks.clone().filter_map(|hook| hook.shadow.as_ref());
-    let shadow_webhooks = shadows.clone().filter_map(|shadow| shadow.webhook.as_ref());
-    let webhooks = hooks.clone().filter_map(|hook| hook.webhook.as_ref()).chain(shadow_webhooks);
+    let shadows = hooks.clone().filter_map(|hook| hook.shadow.as_ref()).map(Shadow::ways);
+    let (mut webhooks, mut stored) = (Vec::new(), Vec::new());
+    for Ways { webhook, wasm, script } in hooks.map(Hook::ways).chain(shadows) {
+        webhooks.extend(webhook);
+        stored.extend(wasm.map(of_wasm));
+        stored.extend(script.map(of_script));
+    }
+    let webhooks = webhooks.into_iter();
     for trust in webhooks.map(|webhook| &webhook.trust).chain(endpoints.iter().map(|one| &one.trust)) {
         let bundle = trust.ca_bundle.as_ref();
         if let Some(map) = bundle.and_then(|bundle| bundle.config_map_ref.as_ref()) {
@@ -37,9 +42,7 @@ pub(super) fn objects(endpoints: &[EndpointConfig], hooks: Option<&Hooks>) -> BT
             all.entry(namespace.clone()).or_default().secrets.insert(name.clone());
         }
     }
-    let of_hooks = hooks.flat_map(|hook| [wasm(hook.wasm.as_ref()), script(hook.script.as_ref())]);
-    let of_shadows = shadows.flat_map(|shadow| [wasm(shadow.wasm.as_ref()), script(shadow.script.as_ref())]);
-    for (namespace, name, mounts) in of_hooks.chain(of_shadows).flatten() {
+    for (namespace, name, mounts) in stored {
         all.entry(namespace.clone()).or_default().config_maps.insert(name.clone());
         for mount in mounts.iter().flatten() {
             if let Some(map) = &mount.config_map {
@@ -56,10 +59,10 @@ pub(super) fn objects(endpoints: &[EndpointConfig], hooks: Option<&Hooks>) -> BT
 /// Namespace and name of a ConfigMap that holds a module or a script, and what that may read.
 type Stored<'a> = (&'a String, &'a String, &'a Option<Vec<Mount>>);
 
-fn wasm(wasm: Option<&Wasm>) -> Option<Stored<'_>> {
-    wasm.map(|wasm| (&wasm.config_map.namespace, &wasm.config_map.name, &wasm.mounts))
+fn of_wasm(wasm: &Wasm) -> Stored<'_> {
+    (&wasm.config_map.namespace, &wasm.config_map.name, &wasm.mounts)
 }
 
-fn script(script: Option<&Script>) -> Option<Stored<'_>> {
-    script.map(|script| (&script.config_map.namespace, &script.config_map.name, &script.mounts))
+fn of_script(script: &Script) -> Stored<'_> {
+    (&script.config_map.namespace, &script.config_map.name, &script.mounts)
 }

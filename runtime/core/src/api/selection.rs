@@ -162,7 +162,7 @@ pub fn record_kind(key: &str) -> Option<Gvr> {
 pub fn has_no_hooks(controller: &Object) -> bool {
     let Ok(controller) = controller.value() else { return false };
     let hook = |pointer| controller.pointer(pointer).filter(|hook| !hook.is_null());
-    ["/spec/hooks/finalize", "/spec/hooks/sync/webhook", "/spec/hooks/sync/wasm"]
+    ["/spec/hooks/finalize", "/spec/hooks/sync/webhook", "/spec/hooks/sync/wasm", "/spec/hooks/sync/script"]
         .into_iter()
         .all(|it| hook(it).is_none())
 }

@@ -62,10 +62,12 @@ pub(crate) fn answer(
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
         .map_err(|error| ResponseError::json(error, bytes))?;
-    match (value, via) {
-        (Value::Object(members), _) => Ok(Fields { path: String::new(), members }),
-        (Value::Null, HookTransport::Webhook) => Ok(Fields { path: String::new(), members: Map::new() }),
-        (other, _) => Err(type_error("the answer", "an object", &other)),
+    match value {
+        Value::Object(members) => Ok(Fields { path: String::new(), members }),
+        Value::Null if via.follows_metacontroller() => {
+            Ok(Fields { path: String::new(), members: Map::new() })
+        }
+        other => Err(type_error("the answer", "an object", &other)),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::children::claims::{self, Maker};
 use crate::children::deletion_brake::Census;
 use crate::children::desired::{ChildKind, DesiredOptions, OwnerMark, UnmanagedPolicy};
 use crate::hook::response::Mode;
-use crate::hook::{MAX_ANSWER_MEMORY, MAX_REQUEST, webhook_answer_memory};
+use crate::hook::{AnswerWarning, MAX_ANSWER_MEMORY, MAX_REQUEST, ignored, webhook_answer_memory};
 use crate::object::cached::CachedObject;
 use crate::object::id::{ObjectId, Resource};
 use crate::object::selector::{ChildSelectorError, Selector, child_selector};
@@ -85,7 +85,8 @@ impl ControllerConfig {
 
     /// The owner of a parent's children, and how they are written.
     pub fn owner<'a>(&'a self, parent: &'a Object) -> Owner<'a> {
-        let hash_secrets = self.hooks.sync.via == HookTransport::Wasm;
+        // Metacontroller cannot go on from hashes.
+        let hash_secrets = !self.hooks.sync.via.follows_metacontroller();
         Owner {
             parent,
             kind: self.kind.name(),
@@ -109,9 +110,10 @@ impl ControllerConfig {
                 KindConfig::Composite { generate_selector: false, .. } => OwnerMark::Own,
                 KindConfig::Decorator => OwnerMark::Attached(&self.name),
             },
-            unmanaged: match self.hook(hook).via {
-                HookTransport::Wasm => UnmanagedPolicy::Refused,
-                HookTransport::Webhook => UnmanagedPolicy::Created,
+            unmanaged: if self.hook(hook).via.follows_metacontroller() {
+                UnmanagedPolicy::Created
+            } else {
+                UnmanagedPolicy::Refused
             },
         }
     }
@@ -209,6 +211,12 @@ impl HookConfig {
             Call::Webhook(_) => (None, webhook_answer_memory(max_webhook_answer)),
         };
         Self { version: hook.version, mode: hook.mode(), settings, via: hook.via(), max_memory }
+    }
+
+    /// Message about the parts of an answer without any effect; `None` where all of it counts, or where Metacontroller is
+    /// silent about them, too.
+    pub fn ignored(&self, hook: HookName, warnings: &[AnswerWarning]) -> Option<String> {
+        if self.via.follows_metacontroller() { None } else { ignored(hook, warnings) }
     }
 
     /// A module's hook.

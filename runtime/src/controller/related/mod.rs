@@ -13,7 +13,6 @@ use metahook_core::api::customize::{CustomizeBounds, RelatedKindError};
 use metahook_core::api::hook::{HookName, HookTransport};
 use metahook_core::hash::Fingerprint;
 use metahook_core::hook::customize::{self, CustomizeError};
-use metahook_core::hook::ignored;
 use metahook_core::json::size::tree_size;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId};
@@ -208,10 +207,7 @@ impl RelatedObjects {
         memory.charge(tree_size(&answered.bytes)).map_err(HookError::from)?;
         let customize::Response { rules, warnings } =
             customize::rules(&answered.bytes, hook.via, hook.mode, &self.bounds)?;
-        let ignored = match hook.via {
-            HookTransport::Wasm => ignored(name, &warnings).map(Into::into),
-            HookTransport::Webhook => None,
-        };
+        let ignored = hook.ignored(name, &warnings).map(Into::into);
         for odd in warnings {
             tracing::debug!("the customize hook's answer {odd}");
         }

@@ -48,16 +48,14 @@ impl Modules {
         Some(name)
     }
 
-    /// The hook is a webhook whose certificates or credentials changed, and nothing is wrong with them.
-    pub(crate) fn has_new_trust(&self, name: HookName) -> bool {
-        self.states
-            .get(&name)
-            .is_some_and(|state| state.is_ready && state.module.is_none() && state.problem.is_none())
+    /// The hook may answer now where it failed before, though its version is the same.
+    pub(crate) fn may_end_failures(&self, name: HookName) -> bool {
+        self.states.get(&name).is_some_and(HookState::may_end_failures)
     }
 
     /// All hooks can be called.
     fn are_loaded(&self) -> bool {
-        self.changes.iter().all(|(name, _)| self.states.get(name).is_some_and(|state| state.is_ready))
+        self.changes.iter().all(|(name, _)| self.states.get(name).is_some_and(HookState::is_ready))
     }
 
     /// The condition of all of them; `None` as long as it is unknown.
@@ -116,7 +114,7 @@ impl ControllerRunner {
                 next = modules.changed() => next?,
             };
             self.report_module(modules, name, false);
-            let mut missing = modules.states.values().filter(|state| !state.is_ready);
+            let mut missing = modules.states.values().filter(|state| !state.is_ready());
             if let Some(problem) = missing.find_map(|state| state.problem.as_ref()) {
                 self.stand_aside();
                 let ready = Finding::new(problem.not_ready(), problem.to_string());
@@ -155,7 +153,7 @@ impl ControllerRunner {
                 report.modules = finding;
             }
         });
-        if let Some(LoadedModule { module, .. }) = &state.module {
+        if let Some(LoadedModule { module, .. }) = state.module() {
             match self.reporter.load(name, status(module)) {
                 ModuleChange::None => return,
                 ModuleChange::Loaded => {}
@@ -187,7 +185,7 @@ fn status(module: &Module) -> HookStatus {
 
 fn finding(name: HookName, state: &HookState) -> Option<Finding> {
     let Some(problem) = &state.problem else {
-        return state.is_ready.then(|| Finding::new(ConditionReason::Loaded, ""));
+        return state.is_ready().then(|| Finding::new(ConditionReason::Loaded, ""));
     };
     // The sync hook is the one that every controller has; the field of a webhook names its hook.
     let whose = match (name, problem) {
@@ -195,16 +193,13 @@ fn finding(name: HookName, state: &HookState) -> Option<Finding> {
         (HookName::Finalize | HookName::Customize, HookProblem::Wasm(_)) => format!("{name} hook: "),
     };
     let goes_on = match problem {
-        HookProblem::Wasm(problem) => {
-            state.module.as_ref().map(|LoadedModule { module, kept_since, .. }| {
-                let since =
-                    kept_since.as_ref().map(|since| format!(", which was accepted at {since} and kept,"));
-                let refused = problem.refused().map(|digest| format!(", not sha256:{digest}"));
-                let (digest, since) = (module.digest, since.unwrap_or_default());
-                format!("; {digest}{since} goes on being called{}", refused.unwrap_or_default())
-            })
-        }
-        HookProblem::Trust(_) => state.is_ready.then(|| "; the last good ones stay in use".to_owned()),
+        HookProblem::Wasm(problem) => state.module().map(|LoadedModule { module, kept_since, .. }| {
+            let since = kept_since.as_ref().map(|since| format!(", which was accepted at {since} and kept,"));
+            let refused = problem.refused().map(|digest| format!(", not sha256:{digest}"));
+            let (digest, since) = (module.digest, since.unwrap_or_default());
+            format!("; {digest}{since} goes on being called{}", refused.unwrap_or_default())
+        }),
+        HookProblem::Trust(_) => state.is_ready().then(|| "; the last good ones stay in use".to_owned()),
     };
     Some(Finding::new(problem.reason(), format!("{whose}{problem}{}", goes_on.unwrap_or_default())))
 }

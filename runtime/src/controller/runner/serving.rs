@@ -146,7 +146,7 @@ impl ControllerRunner {
                     self.report_module(&modules, name, true);
                     if hooks.renew(|version| version_changed(brake, version, parts)) {
                         parts.iter().for_each(ParentQueue::sync_all);
-                    } else if modules.has_new_trust(name) {
+                    } else if modules.may_end_failures(name) {
                         parts.iter().for_each(ParentQueue::sync_failing);
                     }
                 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::api::common::{
     ApplyStrategy, CheckedCommon, ChildRule, CommonSpec, ConditionCheck, Hooks, Target, UpdateMethod,
 };
-use crate::api::hook::{Hook, HookTransport};
+use crate::api::hook::Hook;
 use crate::api::policy::HookPolicy;
 use crate::api::selection::SelectionRule;
 use crate::api::{ControllerError, SpecError, resource, selector};
@@ -112,11 +112,11 @@ impl CompositeControllerSpec {
             ignore_status: parent.ignore_status_changes.unwrap_or_default(),
         };
         let resource = resource("spec.parentResource", &parent.api_version, &parent.resource)?;
-        let by_webhook = common.hooks.sync.via() == HookTransport::Webhook;
+        let as_metacontroller = common.hooks.sync.via().follows_metacontroller();
         let parent = Target { resource, rules: vec![rule] };
         common.shown_secrets.check("spec.parentResource", &parent.resource)?;
         Ok(Composite {
-            negative_selectors: self.allow_negative_selectors.unwrap_or(by_webhook),
+            negative_selectors: self.allow_negative_selectors.unwrap_or(as_metacontroller),
             common,
             parent,
             revision_paths: self.revision_paths(),

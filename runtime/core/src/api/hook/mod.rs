@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod transport;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,7 @@ use crate::api::webhook::{UnmarshallMode, Webhook};
 use crate::object::Naming;
 
 pub use crate::api::per_hook::{HookName, PerHook};
+pub use transport::HookTransport;
 
 /// One hook as stored: `wasm`, `script` or `webhook`; with none it is disabled.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -178,14 +180,7 @@ pub struct EnabledHook {
     pub call: Call,
 }
 
-/// Which of the two ways a hook is reached by, where a script's is that of a module: what a webhook's authors are used to is not held against it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HookTransport {
-    Wasm,
-    Webhook,
-}
-
-/// How a hook is reached.
+/// A hook by its kind, as a spec names it; a script is a module. [`HookTransport`] is the kind alone.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
     Wasm(WasmHook),
@@ -222,16 +217,6 @@ impl EnabledHook {
         }
     }
 
-    /// From now on the module and its mounts are read with the rights of `account`.
-    pub fn read_as(&mut self, account: &ServiceAccountRef) {
-        if let Call::Wasm(WasmHook { module, mounts, .. }) = &mut self.call {
-            module.reader = Some(account.clone());
-            for mount in mounts {
-                mount.reader = Some(account.clone());
-            }
-        }
-    }
-
     /// How its answers are read.
     pub fn mode(&self) -> UnmarshallMode {
         let said = match &self.call {
@@ -242,50 +227,72 @@ impl EnabledHook {
     }
 }
 
+impl WasmHook {
+    /// From now on the module and its mounts are read with the rights of `account`.
+    pub(super) fn read_as(&mut self, account: &ServiceAccountRef) {
+        self.module.reader = Some(account.clone());
+        for mount in &mut self.mounts {
+            mount.reader = Some(account.clone());
+        }
+    }
+}
+
 impl Hook {
     /// `Ok(None)`: the hook is disabled.
     pub fn check(&self, field: &str, policy: &HookPolicy) -> Result<Option<EnabledHook>, SpecError> {
-        Ways { webhook: self.webhook.as_ref(), wasm: self.wasm.as_ref(), script: self.script.as_ref() }.check(
-            self.version,
-            field,
-            policy,
-        )
+        self.ways().check(self.version, field, policy)
     }
 
     /// The shadow, which speaks the hook's version; `Ok(None)`: there is none.
     pub fn check_shadow(&self, field: &str, policy: &HookPolicy) -> Result<Option<EnabledHook>, SpecError> {
-        let Some(Shadow { webhook, wasm, script }) = &self.shadow else { return Ok(None) };
-        if self.webhook.is_none() && self.wasm.is_none() && self.script.is_none() {
+        let Some(shadow) = &self.shadow else { return Ok(None) };
+        if self.ways().is_none() {
             return Err(SpecError::new(
                 field,
                 "there is no hook to compare it with: name one beside the shadow",
             ));
         }
+        shadow.ways().check(self.version, field, policy)?.map(Some).ok_or_else(|| {
+            SpecError::new(field, "names neither a webhook nor a wasm module nor a script: name one")
+        })
+    }
+
+    pub(super) fn ways(&self) -> Ways<'_> {
+        let Self { version: _, webhook, wasm, script, shadow: _ } = self;
         Ways { webhook: webhook.as_ref(), wasm: wasm.as_ref(), script: script.as_ref() }
-            .check(self.version, field, policy)?
-            .map(Some)
-            .ok_or_else(|| {
-                SpecError::new(field, "names neither a webhook nor a wasm module nor a script: name one")
-            })
     }
 }
 
-/// How a hook says that it is reached.
+impl Shadow {
+    pub(super) fn ways(&self) -> Ways<'_> {
+        let Self { webhook, wasm, script } = self;
+        Ways { webhook: webhook.as_ref(), wasm: wasm.as_ref(), script: script.as_ref() }
+    }
+}
+
+/// The fields of a hook that say of which kind it is; at most one may be set. Its users take it apart without `..`, so that
+/// the compiler names them when a field is added.
 #[derive(Clone, Copy)]
-struct Ways<'a> {
-    webhook: Option<&'a Webhook>,
-    wasm: Option<&'a Wasm>,
-    script: Option<&'a Script>,
+pub(super) struct Ways<'a> {
+    pub(super) webhook: Option<&'a Webhook>,
+    pub(super) wasm: Option<&'a Wasm>,
+    pub(super) script: Option<&'a Script>,
 }
 
 impl Ways<'_> {
+    fn is_none(self) -> bool {
+        let Self { webhook, wasm, script } = self;
+        webhook.is_none() && wasm.is_none() && script.is_none()
+    }
+
     fn check(
         self,
         version: HookVersion,
         field: &str,
         policy: &HookPolicy,
     ) -> Result<Option<EnabledHook>, SpecError> {
-        let call = match (self.webhook, self.wasm, self.script) {
+        let Self { webhook, wasm, script } = self;
+        let call = match (webhook, wasm, script) {
             (None, None, None) => return Ok(None),
             (Some(webhook), None, None) => Call::Webhook(webhook.check(&format!("{field}.webhook"))?),
             (None, Some(wasm), None) => Call::Wasm(wasm.check(&format!("{field}.wasm"), policy)?),

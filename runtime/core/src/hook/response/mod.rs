@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::api::ControllerKind;
-use crate::api::hook::HookTransport;
 use crate::api::reason::EventKind;
 pub use crate::api::webhook::UnmarshallMode as Mode;
 use crate::decorator::Decoration;
@@ -63,11 +62,12 @@ const MAX_REASON_BYTES: usize = 128;
 pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseError> {
     let ReadOptions { kind, via, mode, max_children, max_memory, deletes } = reading;
     let list = kind.children();
-    let few_enough = |found: usize| match via {
-        HookTransport::Wasm if found > max_children => {
-            Err(ResponseError::TooManyChildren { list, found, max: max_children })
+    let as_metacontroller = via.follows_metacontroller();
+    let few_enough = |found: usize| {
+        if as_metacontroller || found <= max_children {
+            return Ok(());
         }
-        HookTransport::Wasm | HookTransport::Webhook => Ok(()),
+        Err(ResponseError::TooManyChildren { list, found, max: max_children })
     };
     let mut warnings = AnswerWarnings::default();
     let mut answer = match read::answer(bytes, (via, max_memory), list, &mut warnings) {
@@ -80,7 +80,7 @@ pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseErro
     let decoration = decoration(kind, &mut answer)?;
     let children = answer.list(list)?;
     let forgot_children = children.is_none();
-    if forgot_children && via == HookTransport::Wasm {
+    if forgot_children && !as_metacontroller {
         return Err(ResponseError::NoChildren(list));
     }
     let children = children.unwrap_or_default();
@@ -88,21 +88,18 @@ pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseErro
     let children = children.into_iter().enumerate().map(|one| child(list, one)).collect::<Result<_, _>>()?;
     let resync_after = answer.scalar("resyncAfterSeconds", "a number")?;
     let finalized = answer.scalar("finalized", "true or false")?.unwrap_or_default();
-    let deletions = match via {
-        // Old webhooks may use the name of this field for something else.
-        HookTransport::Webhook if !deletes => Vec::new(),
-        HookTransport::Wasm | HookTransport::Webhook => deletions(&mut answer, &mut warnings)?,
-    };
-    let events = match (events(&mut answer, &mut warnings), via, mode) {
-        // Old webhooks may use the name of this field for something else.
-        (Err(error), HookTransport::Webhook, Mode::Loose) => {
+    // Old webhooks may use the names `deleteRelated` and `events` for something else.
+    let deletions =
+        if as_metacontroller && !deletes { Vec::new() } else { deletions(&mut answer, &mut warnings)? };
+    let events = match events(&mut answer, &mut warnings) {
+        Err(error) if as_metacontroller && mode == Mode::Loose => {
             warnings.add(AnswerWarning::Ignored {
                 path: "events".to_owned(),
                 why: format!("is left out: {error}"),
             });
             Vec::new()
         }
-        (events, _, _) => events?,
+        events => events?,
     };
     answer.end(&mut warnings);
     Ok(Response {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::api::hook::{HookName, HookTransport};
+use crate::api::hook::HookName;
 use crate::children::desired::{Desired, DesiredError, HeldChildren, UnmanagedChild, Wanted, desired};
 use crate::children::plan::{is_as_wanted, to_read};
 use crate::children::write_history::PastWrites;
@@ -20,7 +20,7 @@ use crate::children::{self, Op, Owner, Plan};
 use crate::decorator::Decoration;
 use crate::hook::read::ReadOptions;
 use crate::hook::response::{self, HookEvent, Response};
-use crate::hook::{AnswerWarning, ResponseError, ignored};
+use crate::hook::{AnswerWarning, ResponseError};
 use crate::json::size::tree_size;
 use crate::object::id::{ObjectId, Uid};
 use crate::object::{ChildMap, Object};
@@ -227,10 +227,7 @@ impl ControllerConfig {
     }
 
     fn feedback(&self, hook: HookName, events: Vec<HookEvent>, warnings: Vec<AnswerWarning>) -> HookFeedback {
-        let ignored = match self.hook(hook).via {
-            HookTransport::Wasm => ignored(hook, &warnings),
-            HookTransport::Webhook => None,
-        };
+        let ignored = self.hook(hook).ignored(hook, &warnings);
         HookFeedback { events, warnings, ignored, ..HookFeedback::default() }
     }
 

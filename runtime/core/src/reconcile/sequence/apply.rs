@@ -1,6 +1,5 @@
 //! Second half of a reconcile: all writes of its plan, in an order that a crash at any point does not harm.
 
-use crate::api::hook::HookTransport;
 use crate::api::reason::EventReason;
 use crate::children::WriteConcurrency;
 use crate::pacing::self_triggered::Pace;
@@ -69,7 +68,7 @@ impl<W: World> Sequence<'_, W> {
         let wrote_children = effects.effect == WriteEffect::Changed;
         effects.add(Ok(before));
         // A finalized parent may not be selected from now on, and a webhook may not answer the next time.
-        let last = plan.finalized || config.hooks.sync.via == HookTransport::Webhook;
+        let last = plan.finalized || !config.hooks.sync.via.runs_in_sandbox();
         let was_put_off = self.world.settled(|settled| settled.take_status_due(&parent.key));
         let due = was_put_off || self.retry_state.next != Pace::AtOnce || last;
         let so_far = WrittenSoFar { wrote_children, failed: !effects.errors.is_empty(), due };

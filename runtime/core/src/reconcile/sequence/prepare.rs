@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::api::hook::{HookName, HookTransport};
+use crate::api::hook::HookName;
 use crate::api::reason::EventReason;
 use crate::api::selection::FinalizerChange;
 use crate::children::claims::{Claim, ClaimedObject};
@@ -200,10 +200,9 @@ impl<W: World> Sequence<'_, W> {
         }
         let version = world.version(hooks);
         // Cached answers of a module that gave two answers to one request are not used.
-        let is_wasm =
-            config.hooks.customize.as_ref().is_some_and(|customize| customize.via == HookTransport::Wasm);
+        let in_sandbox = config.hooks.customize.as_ref().is_some_and(|hook| hook.via.runs_in_sandbox());
         let differs = world.settled(|settled| settled.purity_of(version)) == Some(Purity::Differs);
-        let asking = if is_wasm && differs { Asking::Anew } else { asking };
+        let asking = if in_sandbox && differs { Asking::Anew } else { asking };
         let mut found = match world.related(hooks, &states, asking).await {
             // An older state may be forged: where the customize hook fails about one, no hook is asked about any of them.
             Err(error) if states.len() > 1 && error.retry == Retry::WithEvent => {
