@@ -171,8 +171,9 @@ impl CheckedSpec {
             all.push((EventReason::CreateError, ONLY_FINALIZES.to_owned()));
         }
         for hook in &common.disabled_hooks {
-            let text =
-                format!("spec.hooks.{hook} names neither a webhook nor a wasm module: it is not called");
+            let text = format!(
+                "spec.hooks.{hook} names neither a webhook nor a wasm module nor a script: it is not called"
+            );
             all.push((EventReason::DisabledHook, text));
         }
         for kind in &common.declared_again {

@@ -347,6 +347,7 @@ mod tests {
             (json!({"sync": {}, "finalize": null, "customize": webhook}), true),
             (json!({"sync": webhook}), false),
             (json!({"sync": {"wasm": {}}}), false),
+            (json!({"sync": {"script": {}}}), false),
             (json!({"finalize": webhook}), false),
             (json!({"sync": {}, "finalize": {}}), false),
         ] {
