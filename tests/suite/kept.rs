@@ -3,7 +3,7 @@
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{condition, has_condition, text};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::wasm;
@@ -119,4 +119,63 @@ pub(crate) async fn a_kept_version_is_not_called_against_a_pin(test: &mut Fixtur
     test.server().start()?;
     let refused = |cc: &Value| has_condition(cc, "Ready", "False", "ModuleNotLoaded");
     test.until_controller("refused", refused).await.map(drop)
+}
+
+/// The second day: a bad version is out, the server restarts, and one command puts the one before it back.
+pub(crate) async fn a_kept_version_is_listed_and_put_back(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    test.store("hook", &module(1)?).await?;
+    test.serve()?;
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(test.hook("hook"));
+    let controller = test.host(controller).await?;
+    test.create(test.parent("p")).await?;
+    let place = test.within_default(&CONFIG_MAP);
+    for number in 1..=2 {
+        test.store("hook", &module(number)?).await?;
+        runs(test, number).await?;
+        let newest = crate::modules::digest(&module(number)?);
+        let has = |all: &[Value]| kept(all, &controller).contains(&newest);
+        place.until_all(&format!("module {number} is kept"), has).await?;
+    }
+    let digests: Vec<_> =
+        (1..=2).map(|number| Ok(crate::modules::digest(&module(number)?))).collect::<Result<_>>()?;
+    let (name, first) = (test.name().to_owned(), digests[0].get(..12).unwrap_or_default());
+    let told = command(test, &["history", &name]).await?;
+    let lines: Vec<_> = told.lines().skip(1).collect();
+    ensure!(lines.len() == 2 && lines[0].contains("running") && lines[0].contains(&digests[1]), "{told}");
+    ensure!(!lines[1].contains("running") && lines[1].contains(&digests[0]), "{told}");
+
+    // A version that loads and answers badly: the one before it.
+    let said = command(test, &["rollback", &name]).await?;
+    ensure!(said.contains(&format!("back to sha256:{}", digests[0])), "{said}");
+    runs(test, 1).await?;
+    // A version that is refused, and a restart: the last good one runs, and is put back.
+    test.store("hook", b"this is no module").await?;
+    let goes_on = |cc: &Value| has_condition(cc, "Ready", "True", "LastGoodInUse");
+    test.until_controller("a refused module", goes_on).await?;
+    test.server().stop().await?;
+    test.server().start()?;
+    test.parents().merge("p", &json!({ "spec": { "who": "again" } })).await?;
+    let seen = |parent: &Value| parent["status"]["observedGeneration"] == parent["metadata"]["generation"];
+    test.parents()
+        .until("p", "managed by the version that was put back", |p| seen(p) && p["status"]["number"] == 1)
+        .await?;
+    let yaml = command(test, &["rollback", &name, "--to", first, "--output", "yaml"]).await?;
+    ensure!(yaml.starts_with("---") && yaml.contains("kind: ConfigMap"), "{yaml}");
+    command(test, &["rollback", &name, "--to", first]).await?;
+    test.until_controller("running", |cc| has_condition(cc, "Ready", "True", "Running")).await?;
+    for (words, why) in [
+        (vec!["rollback", &name, "--to", "ffff0000"], "has a digest that begins so"),
+        (vec!["history", "no-such-controller"], "the controller \"no-such-controller\" does not exist"),
+    ] {
+        let Err(error) = command(test, &words).await else { bail!("{words:?} went well") };
+        ensure!(format!("{error:#}").contains(why), "{words:?}: {error:#}");
+    }
+    Ok(())
+}
+
+async fn command(test: &mut Fixture, words: &[&str]) -> Result<String> {
+    let kubeconfig = test.plane().kubeconfig().display().to_string();
+    let all: Vec<_> = words.iter().copied().chain(["--kubeconfig", &kubeconfig]).collect();
+    Ok(test.server().run(&all).await?.0)
 }

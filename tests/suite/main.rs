@@ -494,6 +494,7 @@ fn of_conditions() -> Vec<Test> {
         kept::{
             a_refused_module_is_the_last_good_one_after_a_restart,
             a_kept_version_is_not_called_against_a_pin,
+            a_kept_version_is_listed_and_put_back,
         },
         pause::{
             a_paused_parent_stays_as_it_is_and_its_deletion_waits,

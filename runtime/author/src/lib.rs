@@ -13,17 +13,20 @@
 //! - `pack`: modules as they are stored
 //! - `deploy`: bundles of an author's files
 //! - `dev`: a session of an author's server
-//! - `pause`, `status`: objects left alone for a while; how the controllers stand
+//! - `controllers`, `pause`, `status`, `history`: controllers by name; objects left alone for a while; how the controllers stand; the
+//!   way back to an earlier version
 //!
 //! - `progress`: steps of commands that take long, told on a terminal
 
 pub mod call;
 pub mod cases;
+mod controllers;
 pub mod deploy;
 pub mod dev;
 pub mod diff;
 pub mod documents;
 pub mod folders;
+pub mod history;
 pub mod kinds;
 pub mod pack;
 pub mod pause;

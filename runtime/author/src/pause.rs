@@ -3,16 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use metahook_core::api::{ControllerKind, PAUSED};
+use metahook_core::api::PAUSED;
 use metahook_core::bundle::parents_of;
-use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
+use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
 use metahook_server::cluster::objects::RequestError;
 use serde_json::{Value, json};
 
-/// The API version of controllers.
-pub(crate) const CONTROLLERS: &str = "metacontroller.k8s.io/v1alpha1";
+use crate::controllers::{self, FindError, KINDS, full_name, is_named, resource};
 
 /// Kinds that a message names.
 const MAX_NAMES: usize = 10;
@@ -26,10 +25,8 @@ pub enum PauseError {
     UnknownKind { kind: String, known: String },
     #[error("{kind:?} may be any of {found}: add the group to the plural name, for example {example}")]
     SeveralKinds { kind: String, found: String, example: String },
-    #[error(
-        "there is a CompositeController and a DecoratorController named {0:?}: write compositecontroller or decoratorcontroller in place of controller"
-    )]
-    SeveralControllers(String),
+    #[error(transparent)]
+    Find(#[from] FindError),
     #[error("{0} does not exist")]
     NotFound(String),
     #[error("{0} has no namespaces, and {1:?} names one: leave it out")]
@@ -55,23 +52,13 @@ impl Pauser {
     /// There is no such object, it may be one of several, or the API server refused the change: nothing was changed.
     pub async fn set(&self, kind: &str, name: &str, paused: bool) -> Result<ObjectId, PauseError> {
         let discovery = Discovery::new(self.api.clone());
-        let kinds = [ControllerKind::Composite, ControllerKind::Decorator];
         if kind.eq_ignore_ascii_case(CONTROLLER) {
-            let mut found = Vec::new();
-            for kind in kinds {
-                let resource = discovery.resolve_kind(&Gvk::new(CONTROLLERS, kind.as_str())).await?;
-                let id = ObjectId { resource, key: Key::new("", name) };
-                found.extend(self.api.read_as::<Value>(&id).await?.map(|_there| id));
-            }
-            return match found.as_slice() {
-                [] => Err(PauseError::NotFound(format!("the controller {name:?}"))),
-                [id] => self.change(id.clone(), spec(paused)).await,
-                _ => Err(PauseError::SeveralControllers(name.to_owned())),
-            };
+            let (id, _) = controllers::find(&self.api, name).await?;
+            return self.change(id, spec(paused)).await;
         }
         let mut parents = BTreeSet::new();
-        for controllers in kinds {
-            let resource = discovery.resolve_kind(&Gvk::new(CONTROLLERS, controllers.as_str())).await?;
+        for controllers in KINDS {
+            let resource = resource(&discovery, controllers).await?;
             if is_named(&resource, kind) {
                 return self.change(self.id(resource, name)?, spec(paused)).await;
             }
@@ -150,23 +137,13 @@ fn names(all: &[&Arc<Resource>]) -> String {
     first.join(", ") + &rest
 }
 
-/// Whether a word is the plural name of a kind, with or without its group, or the kind itself.
-fn is_named(resource: &Resource, word: &str) -> bool {
-    let is = |name: &str| name.eq_ignore_ascii_case(word);
-    is(&resource.plural) || is(&resource.gvk.kind) || is(&full_name(resource))
-}
-
-/// The plural name with the group, as kubectl takes it.
-fn full_name(resource: &Resource) -> String {
-    let Resource { plural, gvk, .. } = resource;
-    if gvk.group.is_empty() { plural.to_string() } else { format!("{plural}.{}", gvk.group) }
-}
-
 #[cfg(test)]
 mod tests {
+    use metahook_core::object::id::Gvk;
+
     use super::*;
 
-    fn resource(api_version: &str, kind: &str, plural: &str) -> Arc<Resource> {
+    fn kind(api_version: &str, kind: &str, plural: &str) -> Arc<Resource> {
         Arc::new(Resource {
             gvk: Gvk::new(api_version, kind),
             plural: plural.into(),
@@ -182,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_kind_is_named_as_kubectl_takes_it() {
-        let known = [resource("v1", "Pod", "pods"), resource("example.com/v1", "Hello", "hellos")];
+        let known = [kind("v1", "Pod", "pods"), kind("example.com/v1", "Hello", "hellos")];
         for word in ["hellos", "hello", "Hello", "hellos.example.com"] {
             assert_eq!(found(word, &known), Ok("hellos.example.com".to_owned()), "{word}");
         }
@@ -194,7 +171,7 @@ mod tests {
 
     #[test]
     fn of_many_kinds_a_message_names_the_first_and_counts_the_rest() {
-        let known: Vec<_> = (0..12).map(|nth| resource(&format!("g{nth}.com/v1"), "Job", "jobs")).collect();
+        let known: Vec<_> = (0..12).map(|nth| kind(&format!("g{nth}.com/v1"), "Job", "jobs")).collect();
         let error = found("things", &known[..10]).unwrap_err();
         assert!(!error.contains("more"), "{error}");
         assert!(found("things", &known).unwrap_err().ends_with(" and 2 more"));
@@ -202,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_word_for_two_kinds_needs_the_group() {
-        let known = [resource("a.com/v1", "Job", "jobs"), resource("batch/v1", "Job", "jobs")];
+        let known = [kind("a.com/v1", "Job", "jobs"), kind("batch/v1", "Job", "jobs")];
         let error = found("jobs", &known).unwrap_err();
         assert!(error.contains("jobs.a.com, jobs.batch"), "{error}");
         assert_eq!(found("jobs.batch", &known), Ok("jobs.batch".to_owned()));

@@ -16,7 +16,7 @@ use metahook_server::cluster::objects::RequestError;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::pause::CONTROLLERS;
+use crate::controllers::{self, KINDS};
 
 /// A status that was written later than this shows that a server hosts the controller. Clocks may differ by a minute.
 const FRESH: Duration = LAST_SEEN_INTERVAL.saturating_add(CLOCK_SKEW);
@@ -62,15 +62,15 @@ pub struct ControllerLine {
 /// They cannot be read.
 pub async fn cluster_status(api: &ApiClient) -> Result<ClusterStatus, StatusError> {
     let discovery = Discovery::new(api.clone());
-    let mut controllers = Vec::new();
-    for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
-        let resource = discovery.resolve_kind(&Gvk::new(CONTROLLERS, kind.as_str())).await?;
-        let found = api.list_objects(&resource).await?;
-        controllers.extend(found.iter().map(|found| (kind, found.key.name.to_string(), status(found))));
+    let mut found = Vec::new();
+    for kind in KINDS {
+        let resource = controllers::resource(&discovery, kind).await?;
+        let all = api.list_objects(&resource).await?;
+        found.extend(all.iter().map(|one| (kind, one.key.name.to_string(), status(one))));
     }
     let leases = discovery.resolve_kind(&Gvk::new("coordination.k8s.io/v1", "Lease")).await?;
     let now = Timestamp::now();
-    let statuses: Vec<_> = controllers.iter().map(|(_, _, status)| status.clone()).collect();
+    let statuses: Vec<_> = found.iter().map(|(_, _, status)| status.clone()).collect();
     let (has_server, without_leases) = match api.list_objects(&leases).await {
         Ok(leases) => {
             let is_server =
@@ -79,7 +79,7 @@ pub async fn cluster_status(api: &ApiClient) -> Result<ClusterStatus, StatusErro
         }
         Err(error) => (false, Some(error)),
     };
-    let lines = controllers
+    let lines = found
         .into_iter()
         .map(|(kind, name, status)| ControllerLine::of(kind, name, &status, has_server, now));
     Ok(ClusterStatus { controllers: lines.collect(), without_leases })

@@ -7,6 +7,7 @@ pub mod cluster_flags;
 pub mod completions;
 pub mod crds;
 pub mod dev;
+pub mod history;
 mod hook_flags;
 mod ignored_flags;
 pub mod man;
@@ -83,6 +84,10 @@ pub enum Command {
     Delete(Box<apply::Delete>),
     /// Show how the controllers of a cluster stand, and whether a server hosts them.
     Status(status::Status),
+    /// Show the versions of a controller's modules and scripts that a server keeps.
+    History(history::HistoryFlags),
+    /// Put a kept version of a module or script back.
+    Rollback(history::Rollback),
     /// Pause an object that controllers reconcile, or a whole controller: no hook is called, and nothing is written.
     Pause(pause::PauseFlags),
     /// Resume what was paused: what changed meanwhile is caught up at once.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::hook::ModuleRef;
+use crate::api::hook::Language;
 use crate::hash::Fingerprint;
 
 /// The label of all ConfigMaps with kept versions, and its value.
@@ -66,9 +66,9 @@ pub struct KeptVersion {
     pub bytes: u64,
 }
 
-/// The value of [`SOURCE_LABEL`]. Who reads the module, and its pin, make no other one.
-pub fn source_id(module: &ModuleRef) -> String {
-    let ModuleRef { language, namespace, name, key, .. } = module;
+/// The value of [`SOURCE_LABEL`], of the namespace, the name and the key where a module is stored. Who reads it, and its pin, make no
+/// other one.
+pub fn source_id(language: Option<Language>, [namespace, name, key]: [&str; 3]) -> String {
     let language = language.map_or("", |language| language.as_str());
     Fingerprint::of(format!("{language}\n{namespace}\n{name}\n{key}").as_bytes()).to_string()
 }
@@ -134,17 +134,6 @@ pub fn surplus(parts: &[KeptPart], bounds: KeptBounds, (source, digest): (&str, 
 mod tests {
     use super::*;
 
-    fn module() -> ModuleRef {
-        ModuleRef {
-            language: None,
-            namespace: "n".to_owned(),
-            name: "m".to_owned(),
-            key: "hook.wasm".to_owned(),
-            sha256: None,
-            reader: None,
-        }
-    }
-
     fn part(source: &str, digest: &str, (number, count): (usize, usize)) -> KeptPart {
         KeptPart {
             name: part_name(source, digest, number),
@@ -167,12 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_makes_no_other_module_and_another_key_or_language_does() {
-        let id = source_id(&module());
-        assert_eq!(id, source_id(&ModuleRef { sha256: Some("a".to_owned()), ..module() }));
-        assert_ne!(id, source_id(&ModuleRef { key: "other.wasm".to_owned(), ..module() }));
-        assert_ne!(id, source_id(&ModuleRef { namespace: "n2".to_owned(), ..module() }));
-        let name = part_name(&id, &"a".repeat(64), 12);
+    fn another_place_or_language_makes_another_module() {
+        let id = |key: &str, language| source_id(language, ["n", "m", key]);
+        let ours = id("hook.wasm", None);
+        assert_eq!(ours, id("hook.wasm", None));
+        assert_ne!(ours, id("other.wasm", None));
+        assert_ne!(ours, id("hook.wasm", Some(Language::Python)));
+        assert_ne!(ours, source_id(None, ["n2", "m", "hook.wasm"]));
+        let name = part_name(&ours, &"a".repeat(64), 12);
         assert!(crate::object::id::is_dns_name(&name), "{name}");
     }
 

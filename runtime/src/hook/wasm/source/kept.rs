@@ -48,9 +48,11 @@ pub(super) struct Accepted {
 }
 
 /// A kept version with its bytes.
-pub(super) struct Kept {
-    pub(super) version: KeptVersion,
-    pub(super) stored: Vec<u8>,
+pub struct Kept {
+    pub version: KeptVersion,
+    pub stored: Vec<u8>,
+    /// The uids of its controllers.
+    pub owners: Vec<String>,
 }
 
 impl Owner {
@@ -108,7 +110,7 @@ impl KeptVersions {
         owners: &BTreeSet<Owner>,
         Accepted { digest, stored }: Accepted,
     ) -> Result<(), RequestError> {
-        let source = source_id(module);
+        let source = id(module);
         let [label, value] = KEPT_LABEL;
         let known = labelled_config_maps(&self.api, self.namespace(), [label, value]).await?;
         let count = stored.len().div_ceil(PART_BYTES).max(1);
@@ -187,24 +189,35 @@ impl KeptVersions {
         if self.bounds.versions == 0 {
             return Ok(Vec::new());
         }
-        let source = source_id(module);
-        let maps = labelled_config_maps(&self.api, self.namespace(), [SOURCE_LABEL, &source]).await?;
-        let is_owned = |map: &ConfigMap| {
-            let references = map.metadata.owner_references.iter().flatten();
-            let mut uids = references.map(|reference| &reference.uid);
-            uids.any(|uid| owners.iter().any(|owner| owner.uid.as_str() == uid))
-        };
-        let maps: Vec<_> = maps.into_iter().filter(is_owned).collect();
-        let bytes = |name: &String| {
-            let map = maps.iter().find(|map| map.metadata.name.as_ref() == Some(name))?;
-            Some(map.binary_data.as_ref()?.get(BYTES_KEY)?.0.as_slice())
-        };
-        let kept = versions(maps.iter().filter_map(part)).into_iter().filter_map(|version| {
-            let stored = version.parts.iter().map(bytes).collect::<Option<Vec<_>>>()?.concat();
-            Some(Kept { version, stored })
-        });
-        Ok(kept.collect())
+        let mut all = kept_versions(&self.api, self.namespace(), &id(module)).await?;
+        all.retain(|kept| kept.owners.iter().any(|uid| owners.iter().any(|owner| owner.uid.as_str() == uid)));
+        Ok(all)
     }
+}
+
+fn id(module: &ModuleRef) -> String {
+    source_id(module.language, [&module.namespace, &module.name, &module.key])
+}
+
+/// The versions that are kept of a module, the newest first. `namespace`: empty looks everywhere.
+///
+/// # Errors
+/// ConfigMaps cannot be listed.
+pub async fn kept_versions(
+    api: &ApiClient,
+    namespace: &str,
+    source: &str,
+) -> Result<Vec<Kept>, RequestError> {
+    let maps = labelled_config_maps(api, namespace, [SOURCE_LABEL, source]).await?;
+    let find = |name: &String| maps.iter().find(|map| map.metadata.name.as_ref() == Some(name));
+    let bytes = |name: &String| Some(find(name)?.binary_data.as_ref()?.get(BYTES_KEY)?.0.as_slice());
+    let kept = versions(maps.iter().filter_map(part)).into_iter().filter_map(|version| {
+        let stored = version.parts.iter().map(bytes).collect::<Option<Vec<_>>>()?.concat();
+        let references = find(version.parts.first()?)?.metadata.owner_references.iter().flatten();
+        let owners = references.map(|reference| reference.uid.clone()).collect();
+        Some(Kept { version, stored, owners })
+    });
+    Ok(kept.collect())
 }
 
 fn text((key, value): (&str, &str)) -> (String, String) {

@@ -3,7 +3,7 @@
 //! A hook is one value: its module and the content of its mounts, each the last good one. A reconcile takes it once, so it never
 //! mixes versions. Only the ConfigMaps and Secrets that controllers name are watched, never all of a cluster's.
 
-pub(crate) mod kept;
+pub mod kept;
 mod load_turns;
 mod module_file;
 mod module_source;
@@ -12,7 +12,7 @@ mod mounts;
 mod registry;
 mod runners;
 pub(crate) mod scripts;
-pub(crate) mod unpack;
+pub mod unpack;
 
 use std::path::PathBuf;
 use std::sync::Arc;

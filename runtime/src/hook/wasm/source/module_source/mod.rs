@@ -304,7 +304,7 @@ impl Loader {
             }),
             None => Vec::new(),
         };
-        for Kept { version, stored } in versions {
+        for Kept { version, stored, .. } in versions {
             match self.load_kept(&version, stored).await {
                 Ok(module) => return publish_kept(state, module, &version.accepted, problem),
                 Err(why) => {

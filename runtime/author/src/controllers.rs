@@ -1,0 +1,70 @@
+//! Controllers of a cluster, found by their names.
+
+use std::sync::Arc;
+
+use metahook_core::api::ControllerKind;
+use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
+use metahook_server::cluster::api_client::ApiClient;
+use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
+use metahook_server::cluster::objects::RequestError;
+use serde_json::Value;
+
+/// The API version of controllers.
+const API_VERSION: &str = "metacontroller.k8s.io/v1alpha1";
+
+pub(crate) const KINDS: [ControllerKind; 2] = [ControllerKind::Composite, ControllerKind::Decorator];
+
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    #[error(
+        "there is a CompositeController and a DecoratorController named {0:?}: name the kind, too, as in compositecontroller/{0}"
+    )]
+    Several(String),
+    #[error("the controller {0:?} does not exist")]
+    NotFound(String),
+    #[error(
+        "the kinds of controllers cannot be read: apply metahook's CustomResourceDefinitions, or see that you may list them"
+    )]
+    Discovery(#[from] DiscoveryError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
+pub(crate) async fn resource(
+    discovery: &Discovery,
+    kind: ControllerKind,
+) -> Result<Arc<Resource>, DiscoveryError> {
+    discovery.resolve_kind(&Gvk::new(API_VERSION, kind.as_str())).await
+}
+
+/// The controller of this name, of either kind; `KIND/NAME` where there are two.
+pub(crate) async fn find(api: &ApiClient, name: &str) -> Result<(ObjectId, Value), FindError> {
+    let discovery = Discovery::new(api.clone());
+    let (kind, name) = name.split_once('/').map_or((None, name), |(kind, name)| (Some(kind), name));
+    let mut found = Vec::new();
+    for one in KINDS {
+        let resource = resource(&discovery, one).await?;
+        if kind.is_some_and(|kind| !is_named(&resource, kind)) {
+            continue;
+        }
+        let id = ObjectId { resource, key: Key::new("", name) };
+        found.extend(api.read_as(&id).await?.map(|controller| (id, controller)));
+    }
+    match (found.pop(), found.is_empty()) {
+        (None, _) => Err(FindError::NotFound(name.to_owned())),
+        (Some(one), true) => Ok(one),
+        (Some(_), false) => Err(FindError::Several(name.to_owned())),
+    }
+}
+
+/// Whether a word is the plural name of a kind, with or without its group, or the kind itself.
+pub(crate) fn is_named(resource: &Resource, word: &str) -> bool {
+    let is = |name: &str| name.eq_ignore_ascii_case(word);
+    is(&resource.plural) || is(&resource.gvk.kind) || is(&full_name(resource))
+}
+
+/// The plural name with the group, as kubectl takes it.
+pub(crate) fn full_name(resource: &Resource) -> String {
+    let Resource { plural, gvk, .. } = resource;
+    if gvk.group.is_empty() { plural.to_string() } else { format!("{plural}.{}", gvk.group) }
+}

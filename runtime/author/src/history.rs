@@ -1,0 +1,297 @@
+//! `metahook history` and `metahook rollback`: the versions that a server keeps of a controller's modules and scripts, and the way
+//! back to one of them.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use metahook_core::api::hook::HookName;
+use metahook_core::api::kept::source_id;
+use metahook_core::api::status::ControllerStatus;
+use metahook_core::bundle::{ModulePlace, modules_of};
+use metahook_server::cluster::api_client::ApiClient;
+use metahook_server::cluster::objects::RequestError;
+use metahook_server::hook::wasm::compile::{Digest, ModuleBounds, ModuleError};
+use metahook_server::hook::wasm::source::kept::{Kept, kept_versions};
+use metahook_server::hook::wasm::source::unpack::unpack;
+use serde_json::Value;
+
+use crate::controllers::{self, FindError};
+use crate::deploy::packed::{ApplyPackedError, apply_packed};
+use crate::pack::{PackError, PackTarget, Packed, pack, pack_script};
+use crate::yaml;
+
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    #[error(transparent)]
+    Find(#[from] FindError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error("{controller} calls no module and no script: there is nothing to go back to")]
+    NoModules { controller: String },
+    #[error(
+        "no version of {controller} is kept in any namespace that you may list: a server keeps each that it loads, unless --kept-versions is 0"
+    )]
+    NothingKept { controller: String },
+    #[error("{digest}: no kept version of {controller} has a digest that begins so; kept are {kept}")]
+    NotKept { controller: String, digest: String, kept: String },
+    #[error("{digest} begins several digests: {found}; write more of it")]
+    Ambiguous { digest: String, found: String },
+    #[error("{controller} runs the only version that is kept, {digest}: there is none to go back to")]
+    NoOther { controller: String, digest: String },
+    #[error("the hooks of {controller} are stored in several places: name one with --hook, of {hooks}")]
+    SeveralPlaces { controller: String, hooks: String },
+    #[error("the kept version {digest} is not whole, or was edited: its bytes have the digest {found}")]
+    Edited { digest: String, found: String },
+    #[error("the kept version {0} cannot be unpacked")]
+    Unpack(String, #[source] ModuleError),
+    #[error("the kept version {0}")]
+    Pack(String, #[source] PackError),
+    #[error(transparent)]
+    Apply(#[from] ApplyPackedError),
+    #[error("cannot print")]
+    Print(#[from] io::Error),
+}
+
+/// A version that is kept.
+#[derive(Debug, PartialEq, Eq)]
+pub struct HistoryLine {
+    /// The hooks that call it, such as `sync, finalize`.
+    pub hooks: String,
+    pub digest: String,
+    pub accepted: String,
+    pub bytes: u64,
+    /// It is the one that is called now.
+    pub is_running: bool,
+}
+
+/// A controller, and the versions that are kept of its modules.
+pub struct History {
+    controller: String,
+    places: Vec<HookPlace>,
+}
+
+/// A place where a module is stored, the hooks that call it, and what is kept of it.
+struct HookPlace {
+    place: ModulePlace,
+    hooks: Vec<HookName>,
+    running: Option<String>,
+    kept: Vec<Kept>,
+}
+
+impl History {
+    /// Reads what is kept of a controller's modules. `namespace`: the server's; empty looks everywhere.
+    ///
+    /// # Errors
+    /// There is no such controller, or nothing is kept of it.
+    pub async fn read(api: &ApiClient, name: &str, namespace: &str) -> Result<Self, HistoryError> {
+        let (id, controller) = controllers::find(api, name).await?;
+        let status = controller.get("status").cloned().unwrap_or_default();
+        let status: ControllerStatus = serde_json::from_value(status).unwrap_or_default();
+        let uid = controller.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+        let mut hooks = BTreeMap::<ModulePlace, Vec<HookName>>::new();
+        for (place, hook) in modules_of(&controller) {
+            hooks.entry(place).or_default().extend(hook);
+        }
+        hooks.retain(|_, hooks| !hooks.is_empty());
+        if hooks.is_empty() {
+            return Err(HistoryError::NoModules { controller: id.to_string() });
+        }
+        let mut places = Vec::new();
+        for (place, hooks) in hooks {
+            let source = source_id(place.language, [&place.namespace, &place.name, &place.key]);
+            let mut kept = kept_versions(api, namespace, &source).await?;
+            kept.retain(|kept| kept.owners.iter().any(|owner| owner == uid));
+            let digest = |hook: &HookName| status.hooks.get(hook.as_str())?.digest.clone();
+            let running = hooks.iter().find_map(digest);
+            let running = running.map(|digest| digest.trim_start_matches("sha256:").to_owned());
+            places.push(HookPlace { place, hooks, running, kept });
+        }
+        if places.iter().all(|place| place.kept.is_empty()) {
+            return Err(HistoryError::NothingKept { controller: id.to_string() });
+        }
+        Ok(Self { controller: id.to_string(), places })
+    }
+
+    /// The newest first, place by place.
+    pub fn lines(&self) -> Vec<HistoryLine> {
+        let of_place = |place: &HookPlace| {
+            let line = |kept: &Kept| HistoryLine {
+                hooks: place.names(),
+                digest: kept.version.digest.clone(),
+                accepted: kept.version.accepted.clone(),
+                bytes: kept.version.bytes,
+                is_running: place.running.as_ref() == Some(&kept.version.digest),
+            };
+            place.kept.iter().map(line).collect::<Vec<_>>()
+        };
+        self.places.iter().flat_map(of_place).collect()
+    }
+
+    /// The version to go back to. `to`: the beginning of its digest; else the newest one that is not called now. `hook`: whose,
+    /// where the hooks are stored in several places.
+    ///
+    /// # Errors
+    /// No version is meant, or one of several.
+    pub fn target(&self, to: Option<&str>, hook: Option<HookName>) -> Result<Target<'_>, HistoryError> {
+        let controller = || self.controller.clone();
+        let of_hook = |place: &&HookPlace| hook.is_none_or(|hook| place.hooks.contains(&hook));
+        let places: Vec<_> = self.places.iter().filter(of_hook).collect();
+        if let Some(to) = to {
+            let digest = to.trim_start_matches("sha256:").to_lowercase();
+            let all = || places.iter().flat_map(|place| place.kept.iter().map(move |kept| (*place, kept)));
+            let found: Vec<_> = all().filter(|(_, kept)| kept.version.digest.starts_with(&digest)).collect();
+            return match found.as_slice() {
+                [(place, kept)] => Ok(Target { place, kept }),
+                [] => {
+                    let kept = digests(all().map(|(_, kept)| kept));
+                    Err(HistoryError::NotKept { controller: controller(), digest, kept })
+                }
+                several => {
+                    let found = digests(several.iter().map(|(_, kept)| *kept));
+                    Err(HistoryError::Ambiguous { digest, found })
+                }
+            };
+        }
+        let [place] = places.as_slice() else {
+            let hooks = self.places.iter().map(HookPlace::names).collect::<Vec<_>>().join("; ");
+            return Err(HistoryError::SeveralPlaces { controller: controller(), hooks });
+        };
+        let other = place.kept.iter().find(|kept| place.running.as_ref() != Some(&kept.version.digest));
+        other.map(|kept| Target { place, kept }).ok_or_else(|| HistoryError::NoOther {
+            controller: controller(),
+            digest: place.running.clone().unwrap_or_default(),
+        })
+    }
+}
+
+/// A kept version, and where it is put back.
+pub struct Target<'a> {
+    place: &'a HookPlace,
+    kept: &'a Kept,
+}
+
+impl Target<'_> {
+    fn packed(&self) -> Result<(Packed, PackTarget), HistoryError> {
+        let digest = &self.kept.version.digest;
+        let bounds = ModuleBounds { packed: u64::MAX, ..ModuleBounds::default() };
+        let bytes = unpack(self.kept.stored.clone(), &bounds);
+        let bytes = bytes.map_err(|error| HistoryError::Unpack(digest.clone(), error))?;
+        let found = Digest::of(&bytes).hex();
+        if found != *digest {
+            return Err(HistoryError::Edited { digest: digest.clone(), found });
+        }
+        let ModulePlace { namespace, name, key, language } = self.place.place.clone();
+        let target = PackTarget { name, namespace, key };
+        let packed = match language {
+            Some(_) => pack_script(&bytes, &target),
+            None => pack(&bytes, &target),
+        };
+        Ok((packed.map_err(|error| HistoryError::Pack(digest.clone(), error))?, target))
+    }
+
+    /// Writes the version to the ConfigMap that the controller names.
+    ///
+    /// # Errors
+    /// It was edited, or the API server refuses it.
+    pub async fn apply(&self, api: &ApiClient, mut say: impl Write) -> Result<(), HistoryError> {
+        let (packed, target) = self.packed()?;
+        apply_packed(api, &packed, &target, &mut say).await?;
+        let hooks = self.place.names();
+        let (digest, accepted) = (&self.kept.version.digest, &self.kept.version.accepted);
+        Ok(writeln!(say, "{hooks}: back to sha256:{digest}, which was accepted at {accepted}")?)
+    }
+
+    /// The manifests that put it back, as YAML.
+    ///
+    /// # Errors
+    /// It was edited.
+    pub fn manifests(&self) -> Result<String, HistoryError> {
+        let (packed, _) = self.packed()?;
+        let all = packed.parts.iter().chain([&packed.main]);
+        Ok(all.map(yaml::print).fold(String::new(), |text, object| text + "---\n" + &object))
+    }
+}
+
+impl HookPlace {
+    fn names(&self) -> String {
+        self.hooks.iter().map(|hook| hook.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn digests<'a>(kept: impl Iterator<Item = &'a Kept>) -> String {
+    kept.map(|kept| kept.version.digest.get(..12).unwrap_or(&kept.version.digest))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use metahook_core::api::kept::KeptVersion;
+
+    use super::*;
+
+    fn kept(digest: &str, accepted: u8) -> Kept {
+        let version = KeptVersion {
+            source: "s".to_owned(),
+            digest: digest.to_owned(),
+            accepted: format!("2026-01-0{accepted}"),
+            parts: Vec::new(),
+            bytes: 3,
+        };
+        Kept { version, stored: b"abc".to_vec(), owners: Vec::new() }
+    }
+
+    fn place(hook: HookName, running: &str, kept: Vec<Kept>) -> HookPlace {
+        let place = ModulePlace {
+            namespace: "n".to_owned(),
+            name: "m".to_owned(),
+            key: "hook.wasm".to_owned(),
+            language: None,
+        };
+        HookPlace { place, hooks: vec![hook], running: Some(running.to_owned()), kept }
+    }
+
+    fn target(places: Vec<HookPlace>, to: Option<&str>, hook: Option<HookName>) -> Result<String, String> {
+        let history = History { controller: "CompositeController c".to_owned(), places };
+        let target = history.target(to, hook);
+        target.map(|target| target.kept.version.digest.clone()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_way_back_leads_to_the_newest_version_that_does_not_run() {
+        let versions = || vec![kept("cc1", 3), kept("bb1", 2), kept("aa1", 1)];
+        let one = |running: &str, to: Option<&str>| {
+            target(vec![place(HookName::Sync, running, versions())], to, None)
+        };
+        assert_eq!(one("cc1", None).as_deref(), Ok("bb1"));
+        assert_eq!(one("bb1", None).as_deref(), Ok("cc1"), "what is stored may be refused");
+        assert_eq!(one("cc1", Some("sha256:AA")).as_deref(), Ok("aa1"));
+        assert!(one("cc1", Some("dd")).unwrap_err().ends_with("kept are cc1, bb1, aa1"));
+        assert!(one("cc1", Some("")).unwrap_err().contains("begins several digests"));
+        let only = target(vec![place(HookName::Sync, "aa1", vec![kept("aa1", 1)])], None, None);
+        assert!(only.unwrap_err().contains("runs the only version"), "there is no other");
+    }
+
+    #[test]
+    fn hooks_in_several_places_are_named() {
+        let both = || {
+            vec![
+                place(HookName::Sync, "aa1", vec![kept("aa1", 2), kept("bb1", 1)]),
+                place(HookName::Finalize, "cc1", vec![kept("cc1", 2), kept("dd1", 1)]),
+            ]
+        };
+        assert!(target(both(), None, None).unwrap_err().ends_with("of sync; finalize"));
+        assert_eq!(target(both(), None, Some(HookName::Finalize)).as_deref(), Ok("dd1"));
+        assert_eq!(target(both(), Some("bb"), None).as_deref(), Ok("bb1"));
+    }
+
+    #[test]
+    fn what_was_edited_is_not_put_back() {
+        let history = History {
+            controller: "c".to_owned(),
+            places: vec![place(HookName::Sync, "x", vec![kept("aa1", 1)])],
+        };
+        let error = history.target(None, None).unwrap().manifests().unwrap_err().to_string();
+        assert!(error.contains("was edited: its bytes have the digest ba7816bf8f01"), "{error}");
+    }
+}

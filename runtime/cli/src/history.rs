@@ -1,0 +1,107 @@
+//! `metahook history` and `metahook rollback`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
+use metahook_core::api::hook::HookName;
+use metahook_core::api::units::print_bytes;
+
+use metahook_author::history::{History, HistoryError};
+use metahook_server::cluster::api_client::{ApiClient, ConnectError};
+use metahook_server::cluster::transport::READ_TIMEOUT;
+
+#[derive(Debug, Args)]
+pub struct HistoryFlags {
+    /// Name of the controller; `compositecontroller/NAME` where there is a DecoratorController of that name, too.
+    #[arg(value_name = "CONTROLLER")]
+    pub controller: String,
+    /// Namespace of the server, where it keeps versions; when absent all namespaces are searched, which you have to be allowed to.
+    #[arg(long, value_name = "NAMESPACE", default_value = "")]
+    pub server_namespace: String,
+    /// Kubeconfig of the API server; else $KUBECONFIG, or ~/.kube/config.
+    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig; its current one when absent.
+    #[arg(long, value_name = "CONTEXT")]
+    pub context: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Rollback {
+    #[command(flatten)]
+    pub history: HistoryFlags,
+    /// The beginning of the digest of the version to go back to; when absent the newest one that is not called now.
+    #[arg(long, value_name = "DIGEST")]
+    pub to: Option<String>,
+    /// Whose module is put back, where the controller's hooks are stored in several places.
+    #[arg(long, value_name = "HOOK", value_parser = PossibleValuesParser::new(["sync", "finalize", "customize"]).map(|name| hook(&name)))]
+    pub hook: Option<HookName>,
+    /// Print the manifests that put it back, and write nothing.
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub output: Option<Output>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    Yaml,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryCommandError {
+    #[error("no cluster")]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    #[error("cannot print")]
+    Print(#[from] io::Error),
+}
+
+/// The parser lets nothing else through.
+fn hook(name: &str) -> HookName {
+    match name {
+        "finalize" => HookName::Finalize,
+        "customize" => HookName::Customize,
+        _ => HookName::Sync,
+    }
+}
+
+impl HistoryFlags {
+    async fn read(&self) -> Result<(ApiClient, History), HistoryCommandError> {
+        let reach = (self.kubeconfig.as_deref(), self.context.as_deref());
+        let api = ApiClient::connect_to(reach, None, READ_TIMEOUT).await?;
+        api.is_reachable().await?;
+        let history = History::read(&api, &self.controller, &self.server_namespace).await?;
+        Ok((api, history))
+    }
+
+    /// Prints the versions that are kept.
+    pub async fn run(&self, mut out: impl Write) -> Result<(), HistoryCommandError> {
+        let (_, history) = self.read().await?;
+        writeln!(out, "{:<20}   {:<27}   {:>8}   {:<7}   DIGEST", "HOOKS", "ACCEPTED", "SIZE", "")?;
+        for line in history.lines() {
+            let running = if line.is_running { "running" } else { "" };
+            let size = print_bytes(line.bytes);
+            writeln!(
+                out,
+                "{:<20}   {:<27}   {size:>8}   {running:<7}   sha256:{}",
+                line.hooks, line.accepted, line.digest
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Rollback {
+    /// Puts a kept version back, or prints how.
+    pub async fn run(&self, mut out: impl Write) -> Result<(), HistoryCommandError> {
+        let (api, history) = self.history.read().await?;
+        let target = history.target(self.to.as_deref(), self.hook)?;
+        match self.output {
+            Some(Output::Yaml) => write!(out, "{}", target.manifests()?)?,
+            None => target.apply(&api, &mut out).await?,
+        }
+        Ok(())
+    }
+}
