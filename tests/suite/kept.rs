@@ -140,6 +140,8 @@ pub(crate) async fn a_kept_version_is_listed_and_put_back(test: &mut Fixture) ->
     let digests: Vec<_> =
         (1..=2).map(|number| Ok(crate::modules::digest(&module(number)?))).collect::<Result<_>>()?;
     let (name, first) = (test.name().to_owned(), digests[0].get(..12).unwrap_or_default());
+    let is_told = |cc: &Value| text(cc, "/status/hooks/sync/digest").ends_with(&digests[1]);
+    test.until_controller("the status names what runs", is_told).await?;
     let told = command(test, &["history", &name]).await?;
     let lines: Vec<_> = told.lines().skip(1).collect();
     ensure!(lines.len() == 2 && lines[0].contains("running") && lines[0].contains(&digests[1]), "{told}");
