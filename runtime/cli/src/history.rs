@@ -99,7 +99,7 @@ impl Rollback {
         let (api, history) = self.history.read().await?;
         let target = history.target(self.to.as_deref(), self.hook)?;
         match self.output {
-            Some(Output::Yaml) => write!(out, "{}", target.manifests()?)?,
+            Some(Output::Yaml) => write!(out, "{}", target.manifests(&api).await?)?,
             None => target.apply(&api, &mut out).await?,
         }
         Ok(())

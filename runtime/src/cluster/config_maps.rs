@@ -1,7 +1,10 @@
 //! ConfigMaps that metahook writes: of packed modules, and of records.
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use metahook_core::object::id::{Key, ObjectId};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::cluster::api_client::ApiClient;
@@ -30,6 +33,24 @@ pub(crate) async fn labelled_config_maps(
     let query = format!("labelSelector={}%3D{}&", segment(label), segment(value));
     let items = api.list(&resource, namespace, &query, MAX_LISTED).await?;
     let all = items.iter().map(|item| serde_json::from_str(item.get())).collect::<Result<_, _>>();
+    all.map_err(|error| RequestError::of_list(&resource, namespace, RequestErrorKind::from(error)))
+}
+
+/// The metadata of the ConfigMaps of a namespace (empty: of all) that have a label: what they hold may be large.
+pub(crate) async fn labelled_metadata(
+    api: &ApiClient,
+    namespace: &str,
+    [label, value]: [&str; 2],
+) -> Result<Vec<ObjectMeta>, RequestError> {
+    #[derive(Deserialize)]
+    struct Item {
+        metadata: ObjectMeta,
+    }
+    let resource = ReferenceKind::ConfigMap.resource();
+    let query = format!("labelSelector={}%3D{}&", segment(label), segment(value));
+    let items = api.list_metadata(&resource, namespace, &query, MAX_LISTED).await?;
+    let read = |item: &RawValue| serde_json::from_str(item.get()).map(|Item { metadata }| metadata);
+    let all = items.iter().map(|item| read(item)).collect::<Result<_, _>>();
     all.map_err(|error| RequestError::of_list(&resource, namespace, RequestErrorKind::from(error)))
 }
 

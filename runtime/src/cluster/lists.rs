@@ -33,16 +33,40 @@ impl ApiClient {
         max: usize,
     ) -> Result<Vec<Box<RawValue>>, RequestError> {
         let path = format!("{}?{query}limit={PAGE}", list_path(resource, namespace));
-        let listed = self.pages(&path, max).await;
+        let listed = self.pages(&path, max, false).await;
         listed.map_err(|kind| RequestError::of_list(resource, namespace, kind))
     }
 
-    async fn pages(&self, path: &str, max: usize) -> Result<Vec<Box<RawValue>>, RequestErrorKind> {
+    /// As `list`, but of each object its metadata alone.
+    pub(super) async fn list_metadata(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        query: &str,
+        max: usize,
+    ) -> Result<Vec<Box<RawValue>>, RequestError> {
+        let path = format!("{}?{query}limit={PAGE}", list_path(resource, namespace));
+        let listed = self.pages(&path, max, true).await;
+        listed.map_err(|kind| RequestError::of_list(resource, namespace, kind))
+    }
+
+    async fn pages(
+        &self,
+        path: &str,
+        max: usize,
+        metadata_alone: bool,
+    ) -> Result<Vec<Box<RawValue>>, RequestErrorKind> {
         let mut all = Vec::new();
         let mut next = String::new();
         loop {
             let from = if next.is_empty() { String::new() } else { format!("&continue={next}") };
-            let page: Page = body(&self.get_page(&format!("{path}{from}")).await?)?;
+            let path = format!("{path}{from}");
+            let answer = if metadata_alone {
+                self.get_page_of_metadata(&path).await?
+            } else {
+                self.get_page(&path).await?
+            };
+            let page: Page = body(&answer)?;
             all.extend(page.items.unwrap_or_default());
             next = page.metadata.next;
             if next.is_empty() || all.len() >= max {

@@ -12,11 +12,12 @@ pub const KEPT_LABEL: [&str; 2] = ["metahook.dev/record", "module-versions"];
 /// The label that tells of which module a version is kept.
 pub const SOURCE_LABEL: &str = "metahook.dev/kept-source";
 
-/// Annotations of each part: the digest of the version, when it was accepted, which part it is of how many, and where the module
-/// is stored.
+/// Annotations of each part: the digest of the version, when it was accepted, which part it is of how many, its bytes, and where the
+/// module is stored.
 pub const DIGEST: &str = "metahook.dev/digest";
 pub const ACCEPTED: &str = "metahook.dev/accepted";
 pub const PART: &str = "metahook.dev/part";
+pub const BYTES: &str = "metahook.dev/bytes";
 pub const STORED_IN: &str = "metahook.dev/stored-in";
 
 /// The key of a part's bytes.

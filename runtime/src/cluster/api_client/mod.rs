@@ -219,6 +219,11 @@ impl ApiClient {
         self.get_as(Answers::Page, path).await
     }
 
+    /// Reads one page of a list with a `limit`, of each object its metadata alone.
+    pub(super) async fn get_page_of_metadata(&self, path: &str) -> Result<Answer, Unreachable> {
+        self.get_as(Answers::Metadata, path).await
+    }
+
     /// Sends JSON; every status is an answer, but one that only asks to come later. Each write has a body: where that is sent
     /// the gate is checked last.
     pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Answer, Unreachable> {
@@ -253,7 +258,7 @@ impl ApiClient {
         let mut request = Request::builder()
             .method(method.clone())
             .uri(path)
-            .header(ACCEPT, "application/json")
+            .header(ACCEPT, answers.accept())
             .header(CONTENT_TYPE, kind)
             .body(body.map_or_else(Body::empty, Body::from))
             .map_err(Unreachable::Request)?;
@@ -269,7 +274,7 @@ impl ApiClient {
         }
         let exchange = async {
             let answer = match answers {
-                Answers::Page => self.transport.list(request).await,
+                Answers::Page | Answers::Metadata => self.transport.list(request).await,
                 Answers::Object | Answers::Large => self.transport.send(request).await,
             };
             let (head, body) = answer.map_err(unanswered)?.into_parts();
@@ -303,6 +308,8 @@ struct Content<'a> {
 enum Answers {
     Object,
     Page,
+    /// Like a page, of each object its metadata alone.
+    Metadata,
     Large,
 }
 
@@ -310,7 +317,15 @@ impl Answers {
     fn bound(self) -> u64 {
         match self {
             Self::Object => MAX_OBJECT,
-            Self::Page | Self::Large => MAX_LARGE,
+            Self::Page | Self::Metadata | Self::Large => MAX_LARGE,
+        }
+    }
+
+    /// The content type that is asked for.
+    fn accept(self) -> &'static str {
+        match self {
+            Self::Metadata => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            Self::Object | Self::Page | Self::Large => "application/json",
         }
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use metahook_core::api::hook::ModuleRef;
 use metahook_core::api::kept::{
-    ACCEPTED, BYTES_KEY, DIGEST, KEPT_LABEL, KeptBounds, KeptPart, KeptVersion, PART, PART_BYTES,
+    ACCEPTED, BYTES, BYTES_KEY, DIGEST, KEPT_LABEL, KeptBounds, KeptPart, KeptVersion, PART, PART_BYTES,
     SOURCE_LABEL, STORED_IN, parse_part, part_name, source_id, surplus, versions,
 };
 use metahook_core::object::ObjectMeta as Controller;
@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::config_maps::{
-    change_config_map, create_config_map, delete_config_map, labelled_config_maps,
+    change_config_map, create_config_map, delete_config_map, labelled_metadata, read_config_map,
 };
 use crate::cluster::objects::RequestError;
 use crate::telemetry::error_chain;
@@ -47,10 +47,11 @@ pub(super) struct Accepted {
     pub(super) stored: Vec<u8>,
 }
 
-/// A kept version with its bytes.
+/// A kept version.
 pub struct Kept {
     pub version: KeptVersion,
-    pub stored: Vec<u8>,
+    /// Of its ConfigMaps.
+    pub namespace: String,
     /// The uids of its controllers.
     pub owners: Vec<String>,
 }
@@ -85,6 +86,16 @@ impl KeptVersions {
         self.api.client.default_namespace()
     }
 
+    /// The bytes of a kept version.
+    pub(super) async fn read(&self, kept: &Kept) -> Result<Option<Vec<u8>>, RequestError> {
+        kept.read(&self.api).await
+    }
+
+    /// This server writes now; one that stands by keeps a version once it leads.
+    pub(super) fn leads(&self) -> bool {
+        self.api.gate().is_open()
+    }
+
     /// Whether a version of so many bytes may be kept.
     pub(super) fn takes(&self, bytes: usize) -> bool {
         self.bounds.versions > 0 && u64::try_from(bytes).is_ok_and(|bytes| bytes <= self.bounds.bytes)
@@ -112,7 +123,7 @@ impl KeptVersions {
     ) -> Result<(), RequestError> {
         let source = id(module);
         let [label, value] = KEPT_LABEL;
-        let known = labelled_config_maps(&self.api, self.namespace(), [label, value]).await?;
+        let known = labelled_metadata(&self.api, self.namespace(), [label, value]).await?;
         let count = stored.len().div_ceil(PART_BYTES).max(1);
         let mut parts: Vec<_> = known.iter().filter_map(part).collect();
         let of_module = versions(parts.iter().filter(|part| part.source == source).cloned());
@@ -122,7 +133,7 @@ impl KeptVersions {
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
         for (number, bytes) in (1..).zip(stored.chunks(PART_BYTES)) {
             let name = part_name(&source, &digest, number);
-            if let Some(known) = known.iter().find(|map| map.metadata.name.as_deref() == Some(&name)) {
+            if let Some(known) = known.iter().find(|map| map.name.as_deref() == Some(&name)) {
                 let is_newest = newest.is_none_or(|newest| newest == digest);
                 self.accept_again(known, owners, (!is_newest).then_some(&*now)).await?;
                 continue;
@@ -137,6 +148,7 @@ impl KeptVersions {
                             (DIGEST, &*digest),
                             (ACCEPTED, &*now),
                             (PART, &format!("{number}/{count}")),
+                            (BYTES, &bytes.len().to_string()),
                             (STORED_IN, &format!("{}/{} {}", module.namespace, module.name, module.key)),
                         ]
                         .map(text)
@@ -149,7 +161,7 @@ impl KeptVersions {
                 binary_data: Some(BTreeMap::from([(BYTES_KEY.to_owned(), ByteString(bytes.to_vec()))])),
                 data: None,
             };
-            parts.extend(part(&map));
+            parts.extend(part(&map.metadata));
             create_config_map(&self.api, &Key::new(self.namespace(), &name), &map).await?;
         }
         for name in surplus(&parts, self.bounds, (&source, &digest)) {
@@ -161,18 +173,18 @@ impl KeptVersions {
     /// Has all controllers own a part. `now`: the version takes the place of a newer one again.
     async fn accept_again(
         &self,
-        map: &ConfigMap,
+        map: &ObjectMeta,
         owners: &BTreeSet<Owner>,
         now: Option<&str>,
     ) -> Result<(), RequestError> {
-        let known = map.metadata.owner_references.clone().unwrap_or_default();
+        let known = map.owner_references.clone().unwrap_or_default();
         let is_known = |owner: &&Owner| known.iter().any(|one| one.uid == owner.uid.as_str());
         let missing: Vec<_> = owners.iter().filter(|owner| !is_known(owner)).map(Owner::reference).collect();
         let is_news = !missing.is_empty() || now.is_some();
-        let Some(name) = map.metadata.name.as_ref().filter(|_| is_news) else { return Ok(()) };
+        let Some(name) = map.name.as_ref().filter(|_| is_news) else { return Ok(()) };
         let all: Vec<_> = known.into_iter().chain(missing).collect();
         let mut patch = json!({ "metadata": {
-            "resourceVersion": map.metadata.resource_version, "ownerReferences": all,
+            "resourceVersion": map.resource_version, "ownerReferences": all,
         } });
         if let (Some(now), Some(metadata)) = (now, patch.get_mut("metadata").and_then(Value::as_object_mut)) {
             metadata.insert("annotations".to_owned(), json!({ ACCEPTED: now }));
@@ -208,34 +220,48 @@ pub async fn kept_versions(
     namespace: &str,
     source: &str,
 ) -> Result<Vec<Kept>, RequestError> {
-    let maps = labelled_config_maps(api, namespace, [SOURCE_LABEL, source]).await?;
-    let find = |name: &String| maps.iter().find(|map| map.metadata.name.as_ref() == Some(name));
-    let bytes = |name: &String| Some(find(name)?.binary_data.as_ref()?.get(BYTES_KEY)?.0.as_slice());
+    let maps = labelled_metadata(api, namespace, [SOURCE_LABEL, source]).await?;
+    let find = |name: &String| maps.iter().find(|map| map.name.as_ref() == Some(name));
     let kept = versions(maps.iter().filter_map(part)).into_iter().filter_map(|version| {
-        let stored = version.parts.iter().map(bytes).collect::<Option<Vec<_>>>()?.concat();
-        let references = find(version.parts.first()?)?.metadata.owner_references.iter().flatten();
+        let first = find(version.parts.first()?)?;
+        let references = first.owner_references.iter().flatten();
         let owners = references.map(|reference| reference.uid.clone()).collect();
-        Some(Kept { version, stored, owners })
+        Some(Kept { version, namespace: first.namespace.clone()?, owners })
     });
     Ok(kept.collect())
+}
+
+impl Kept {
+    /// Reads the version, as it is stored; `None`: a part of it is gone.
+    ///
+    /// # Errors
+    /// A ConfigMap cannot be read.
+    pub async fn read(&self, api: &ApiClient) -> Result<Option<Vec<u8>>, RequestError> {
+        let mut stored = Vec::new();
+        for name in &self.version.parts {
+            let map = read_config_map(api, &Key::new(&self.namespace, name)).await?;
+            let Some(bytes) = map.and_then(|map| map.binary_data?.remove(BYTES_KEY)) else { return Ok(None) };
+            stored.extend(bytes.0);
+        }
+        Ok(Some(stored))
+    }
 }
 
 fn text((key, value): (&str, &str)) -> (String, String) {
     (key.to_owned(), value.to_owned())
 }
 
-/// What a ConfigMap says of the part that it holds; `None`: nothing that a server wrote.
-fn part(map: &ConfigMap) -> Option<KeptPart> {
-    let annotations = map.metadata.annotations.as_ref()?;
+/// What the metadata of a ConfigMap say of the part that it holds; `None`: nothing that a server wrote.
+fn part(map: &ObjectMeta) -> Option<KeptPart> {
+    let annotations = map.annotations.as_ref()?;
     let (number, count) = parse_part(annotations.get(PART)?)?;
-    let bytes = map.binary_data.as_ref()?.get(BYTES_KEY)?.0.len();
     Some(KeptPart {
-        name: map.metadata.name.clone()?,
-        source: map.metadata.labels.as_ref()?.get(SOURCE_LABEL)?.clone(),
+        name: map.name.clone()?,
+        source: map.labels.as_ref()?.get(SOURCE_LABEL)?.clone(),
         digest: annotations.get(DIGEST)?.clone(),
         accepted: annotations.get(ACCEPTED)?.clone(),
         number,
         count,
-        bytes: u64::try_from(bytes).unwrap_or(u64::MAX),
+        bytes: annotations.get(BYTES)?.parse().ok()?,
     })
 }

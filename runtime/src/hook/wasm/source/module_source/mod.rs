@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, Weak};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::api::hook::ModuleRef;
-use metahook_core::api::kept::KeptVersion;
 use metahook_core::api::packed::{Index, PART_KEY, index_key};
 use metahook_core::shorten;
 use tokio::sync::watch;
@@ -107,6 +106,8 @@ struct Loader {
     /// Followed only until the module is loaded.
     parts: BTreeMap<String, Follower>,
     kept: Option<Arc<KeptVersions>>,
+    /// The version that is kept once this server leads: the last one that was loaded.
+    waiting: Mutex<Option<AbortOnDropHandle<()>>>,
     owners: Option<watch::Receiver<BTreeSet<Owner>>>,
 }
 
@@ -121,7 +122,8 @@ impl Loader {
         let map = objects.follow(spec.reader.as_ref(), &name);
         let controller = controller.into();
         let (parts, kept, owners) = (BTreeMap::new(), None, None);
-        Self { objects, registry, spec, controller, name, map, parts, kept, owners }
+        let waiting = Mutex::default();
+        Self { objects, registry, spec, controller, name, map, parts, kept, waiting, owners }
     }
 
     fn keeping(self, kept: Option<Arc<KeptVersions>>, owners: watch::Receiver<BTreeSet<Owner>>) -> Self {
@@ -291,7 +293,12 @@ impl Loader {
     fn keep(&self, accepted: Accepted) {
         let Some(kept) = self.kept.clone() else { return };
         let (spec, owners) = (self.spec.clone(), self.owners());
-        tokio::spawn(async move { kept.keep(&spec, &owners, accepted).await });
+        let leads = kept.leads();
+        let task = tokio::spawn(async move { kept.keep(&spec, &owners, accepted).await });
+        // A server may stand by for long: of the versions meanwhile it holds the last one alone.
+        if !leads {
+            *lock(&self.waiting) = Some(AbortOnDropHandle::new(task));
+        }
     }
 
     /// Publishes why the first module is refused: with the newest version that was kept and loads, if there is one.
@@ -304,21 +311,26 @@ impl Loader {
             }),
             None => Vec::new(),
         };
-        for Kept { version, stored, .. } in versions {
-            match self.load_kept(&version, stored).await {
-                Ok(module) => return publish_kept(state, module, &version.accepted, problem),
+        for kept in versions {
+            match self.load_kept(&kept).await {
+                Ok(module) => return publish_kept(state, module, &kept.version.accepted, problem),
                 Err(why) => {
-                    tracing::warn!(module = %self.name, digest = version.digest, why, "a kept version of a module is not used");
+                    let digest = &kept.version.digest;
+                    tracing::warn!(module = %self.name, digest, why, "a kept version of a module is not used");
                 }
             }
         }
         publish(state, Err(problem));
     }
 
-    async fn load_kept(&self, version: &KeptVersion, stored: Vec<u8>) -> Result<Arc<Module>, String> {
+    async fn load_kept(&self, kept: &Kept) -> Result<Arc<Module>, String> {
+        let version = &kept.version;
         if let Some(pinned) = self.spec.sha256.as_ref().filter(|pinned| **pinned != version.digest) {
             return Err(format!("the spec pins {pinned}"));
         }
+        let Some(versions) = &self.kept else { return Err("nothing is kept".to_owned()) };
+        let stored = versions.read(kept).await.map_err(|error| error_chain(&error))?;
+        let stored = stored.ok_or("a part of it is gone")?;
         let module = self.registry.unpack(stored).await.map_err(|error| error.to_string())?;
         let found = Digest::of(&module.bytes).hex();
         if found != version.digest {
