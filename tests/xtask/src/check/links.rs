@@ -76,8 +76,9 @@ const ROOTS: [(&str, &str); 2] = [("core::", "runtime/core/src"), ("", "runtime/
 pub(super) fn unknown_items(page: &str, text: &str, sources: &[(String, String)]) -> Vec<String> {
     let mut found = Vec::new();
     for (line, code) in code_spans(text) {
-        let is_path =
-            code.contains("::") && code.chars().all(|one| one.is_alphanumeric() || "_:".contains(one));
+        let is_path = !code.ends_with("::")
+            && code.contains("::")
+            && code.chars().all(|one| one.is_alphanumeric() || "_:".contains(one));
         if is_path && !is_item(code, sources) {
             found.push(format!("{page}:{line}: ({code}): there is no such module or item"));
         }
@@ -288,7 +289,7 @@ mod tests {
         .map(|(file, text)| (file.to_owned(), text.to_owned()));
         let good = "`core::reconcile` `core::reconcile::phase` `core::reconcile::phase::phase` `queue::Queue` `Queue::start_workers`";
         assert_eq!(unknown_items("a.md", good, &sources), [""; 0]);
-        let bad = "`reconcile::phase` `queue::phase` `queue::start` `Parents::pop` `--a::b`";
+        let bad = "`reconcile::phase` `queue::phase` `queue::start` `Parents::pop` `--a::b` `core::`";
         let named = |name| format!("a.md:1: ({name}): there is no such module or item");
         let expected = ["reconcile::phase", "queue::phase", "queue::start", "Parents::pop"].map(named);
         assert_eq!(unknown_items("a.md", bad, &sources), expected);
