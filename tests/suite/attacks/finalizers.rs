@@ -70,6 +70,8 @@ pub(crate) async fn a_parent_whose_hook_is_gone_is_told_how_to_go(test: &mut Fix
     let answer = json!({ "children": [], "finalized": false });
     test.define_kind().await?;
     test.store("hook", &wasm::answers(&answer)?).await?;
+    // Else a kept version of the hook would clean up.
+    test.server().flag("--kept-versions=0");
     test.serve()?;
     let hook = test.hook("hook");
     test.host(test.controller().synced_by(hook.clone()).finalized_by(hook)).await?;

@@ -291,8 +291,8 @@ pub(crate) async fn an_object_that_is_gone_leaves_nothing_behind(test: &mut Fixt
     ensure!(times(&webhook, "p") == asked, "asked about what is gone");
     let log = test.server().until_log("its log", |_| true).await?;
     let key = format!("\"parent\":\"{}/p\"", test.name());
-    let failed =
-        |line: &&str| line.contains(&key) && !line.contains("\"synced\"") && !line.contains("\"written\"");
+    let goes_well = ["synced", "written", "reconcile"].map(|message| format!(r#""message":"{message}""#));
+    let failed = |line: &&str| line.contains(&key) && !goes_well.iter().any(|well| line.contains(well));
     let failed: Vec<_> = log.lines().filter(failed).collect();
     ensure!(failed.is_empty(), "{failed:#?}");
     let anew = make_map(test, "p").await?;
