@@ -178,6 +178,10 @@ pub(crate) async fn a_kept_version_is_listed_and_put_back(test: &mut Fixture) ->
 
 async fn command(test: &mut Fixture, words: &[&str]) -> Result<String> {
     let kubeconfig = test.plane().kubeconfig().display().to_string();
-    let all: Vec<_> = words.iter().copied().chain(["--kubeconfig", &kubeconfig]).collect();
+    let all = test.within_default(&CONFIG_MAP).list().await?;
+    let server =
+        all.iter().find(|map| is_kept(map)).map_or("", |map| text(map, "/metadata/namespace")).to_owned();
+    let flags = ["--server-namespace", &server, "--kubeconfig", &kubeconfig];
+    let all: Vec<_> = words.iter().copied().chain(flags).collect();
     Ok(test.server().run(&all).await?.0)
 }

@@ -29,9 +29,9 @@ pub enum HistoryError {
     #[error("{controller} calls no module and no script: there is nothing to go back to")]
     NoModules { controller: String },
     #[error(
-        "no version of {controller} is kept in any namespace that you may list: a server keeps each that it loads, unless --kept-versions is 0"
+        "no version of {controller} is kept in the namespace {namespace}: name the server's by --server-namespace; a server keeps each version that it loads, unless --kept-versions is 0"
     )]
-    NothingKept { controller: String },
+    NothingKept { controller: String, namespace: String },
     #[error("{digest}: no kept version of {controller} has a digest that begins so; kept are {kept}")]
     NotKept { controller: String, digest: String, kept: String },
     #[error("{digest} begins several digests: {found}; write more of it")]
@@ -81,7 +81,7 @@ struct HookPlace {
 }
 
 impl History {
-    /// Reads what is kept of a controller's modules. `namespace`: the server's; empty looks everywhere.
+    /// Reads what is kept of a controller's modules. `namespace`: the server's, where tenants write nothing.
     ///
     /// # Errors
     /// There is no such controller, or nothing is kept of it.
@@ -109,7 +109,10 @@ impl History {
             places.push(HookPlace { place, hooks, running, kept });
         }
         if places.iter().all(|place| place.kept.is_empty()) {
-            return Err(HistoryError::NothingKept { controller: id.to_string() });
+            return Err(HistoryError::NothingKept {
+                controller: id.to_string(),
+                namespace: namespace.to_owned(),
+            });
         }
         Ok(Self { controller: id.to_string(), places })
     }

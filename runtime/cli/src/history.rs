@@ -17,8 +17,8 @@ pub struct HistoryFlags {
     /// Name of the controller; `compositecontroller/NAME` where there is a DecoratorController of that name, too.
     #[arg(value_name = "CONTROLLER")]
     pub controller: String,
-    /// Namespace of the server, where it keeps versions; when absent all namespaces are searched, which you have to be allowed to.
-    #[arg(long, value_name = "NAMESPACE", default_value = "")]
+    /// Namespace of the server, where it keeps versions. Those of other namespaces do not count: anybody may have written them.
+    #[arg(long, value_name = "NAMESPACE", default_value = "metacontroller", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub server_namespace: String,
     /// Kubeconfig of the API server; else $KUBECONFIG, or ~/.kube/config.
     #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]

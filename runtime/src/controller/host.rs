@@ -116,7 +116,10 @@ impl Host {
             }
             (false, false) => None,
         };
-        let needs = before.as_ref().filter(|before| before.goes_on_until(&spec)).and(to_start(kind, &object));
+        let needs = before
+            .as_ref()
+            .filter(|before| !is_paused(&spec) && before.goes_on_until(&spec))
+            .and(to_start(kind, &object));
         let waits = Arc::new(AtomicBool::new(needs.is_some()));
         let waiting = Arc::clone(&waits);
         let ended = before.map(|before| self.ended(kind, before));

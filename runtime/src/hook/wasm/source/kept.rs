@@ -211,7 +211,7 @@ fn id(module: &ModuleRef) -> String {
     source_id(module.language, [&module.namespace, &module.name, &module.key])
 }
 
-/// The versions that are kept of a module, the newest first. `namespace`: empty looks everywhere.
+/// The versions that are kept of a module, the newest first. `namespace`: the server's.
 ///
 /// # Errors
 /// ConfigMaps cannot be listed.
