@@ -30,6 +30,26 @@ async fn runs(test: &mut Fixture, number: u32) -> Result<()> {
     test.parents().until("p", &format!("the status of module {number}"), has).await.map(drop)
 }
 
+/// A controller with module 1, and its parent.
+async fn hosted(test: &mut Fixture) -> Result<Value> {
+    test.define_kind().await?;
+    test.store("hook", &module(1)?).await?;
+    test.serve()?;
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(test.hook("hook"));
+    let controller = test.host(controller).await?;
+    test.create(test.parent("p")).await?;
+    Ok(controller)
+}
+
+async fn runs_and_is_kept(test: &mut Fixture, number: u32, controller: &Value) -> Result<()> {
+    test.store("hook", &module(number)?).await?;
+    runs(test, number).await?;
+    let newest = crate::modules::digest(&module(number)?);
+    let has = |all: &[Value]| kept(all, controller).contains(&newest);
+    let place = test.within_default(&CONFIG_MAP);
+    place.until_all(&format!("module {number} is kept"), has).await.map(drop)
+}
+
 /// What was edited is not called after a restart; the version before it is.
 async fn edit(test: &mut Fixture, all: &[Value], controller: &Value) -> Result<()> {
     let place = test.within_default(&CONFIG_MAP);
@@ -52,20 +72,11 @@ async fn edit(test: &mut Fixture, all: &[Value], controller: &Value) -> Result<(
 }
 
 pub(crate) async fn a_refused_module_is_the_last_good_one_after_a_restart(test: &mut Fixture) -> Result<()> {
-    test.define_kind().await?;
-    test.store("hook", &module(1)?).await?;
-    test.serve()?;
-    let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(test.hook("hook"));
-    let controller = test.host(controller).await?;
-    test.create(test.parent("p")).await?;
+    let controller = hosted(test).await?;
     runs(test, 1).await?;
     let place = test.within_default(&CONFIG_MAP);
     for number in 2..=5 {
-        test.store("hook", &module(number)?).await?;
-        runs(test, number).await?;
-        let newest = crate::modules::digest(&module(number)?);
-        let has = |all: &[Value]| kept(all, &controller).contains(&newest);
-        place.until_all(&format!("module {number} is kept"), has).await?;
+        runs_and_is_kept(test, number, &controller).await?;
     }
     let oldest = crate::modules::digest(&module(3)?);
     let three = |all: &[Value]| kept(all, &controller).len() == 3 && kept(all, &controller).contains(&oldest);
@@ -102,12 +113,7 @@ pub(crate) async fn a_refused_module_is_the_last_good_one_after_a_restart(test: 
 
 /// What a pin excludes is not called, and an account that may not read the module any longer is shown no copy.
 pub(crate) async fn a_kept_version_is_not_called_against_a_pin(test: &mut Fixture) -> Result<()> {
-    test.define_kind().await?;
-    test.store("hook", &module(1)?).await?;
-    test.serve()?;
-    let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(test.hook("hook"));
-    let controller = test.host(controller).await?;
-    test.create(test.parent("p")).await?;
+    let controller = hosted(test).await?;
     runs(test, 1).await?;
     let place = test.within_default(&CONFIG_MAP);
     place.until_all("it is kept", |all| kept(all, &controller).len() == 1).await?;
@@ -123,19 +129,9 @@ pub(crate) async fn a_kept_version_is_not_called_against_a_pin(test: &mut Fixtur
 
 /// The second day: a bad version is out, the server restarts, and one command puts the one before it back.
 pub(crate) async fn a_kept_version_is_listed_and_put_back(test: &mut Fixture) -> Result<()> {
-    test.define_kind().await?;
-    test.store("hook", &module(1)?).await?;
-    test.serve()?;
-    let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(test.hook("hook"));
-    let controller = test.host(controller).await?;
-    test.create(test.parent("p")).await?;
-    let place = test.within_default(&CONFIG_MAP);
+    let controller = hosted(test).await?;
     for number in 1..=2 {
-        test.store("hook", &module(number)?).await?;
-        runs(test, number).await?;
-        let newest = crate::modules::digest(&module(number)?);
-        let has = |all: &[Value]| kept(all, &controller).contains(&newest);
-        place.until_all(&format!("module {number} is kept"), has).await?;
+        runs_and_is_kept(test, number, &controller).await?;
     }
     let digests: Vec<_> =
         (1..=2).map(|number| Ok(crate::modules::digest(&module(number)?))).collect::<Result<_>>()?;

@@ -8,13 +8,13 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::bundle::Bundle;
 
+use super::cluster_flags::ReachFlags;
 use super::pause;
 use metahook_author::deploy::modules::{Found, ModuleFlag, ModulesError, assign};
 use metahook_author::deploy::{DeployError, Deployment};
 use metahook_author::documents::{self, DocumentError};
 use metahook_author::progress::Progress;
-use metahook_server::cluster::api_client::{ApiClient, ConnectError};
-use metahook_server::cluster::transport::READ_TIMEOUT;
+use metahook_server::cluster::api_client::ConnectError;
 
 #[derive(Debug, Args)]
 pub struct Apply {
@@ -45,12 +45,8 @@ pub struct BundleFlags {
     /// How long is waited for controllers to be ready, and for what is deleted to be gone; 0 does not wait.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = pause)]
     pub timeout: Duration,
-    /// Kubeconfig of the API server; else $KUBECONFIG, or ~/.kube/config.
-    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    pub kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig; its current one when absent.
-    #[arg(long, value_name = "CONTEXT")]
-    pub context: Option<String>,
+    #[command(flatten)]
+    pub reach: ReachFlags,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -112,8 +108,7 @@ impl BundleFlags {
     }
 
     async fn deployment(&self) -> Result<Deployment, ApplyError> {
-        let reach = (self.kubeconfig.as_deref(), self.context.as_deref());
-        let api = ApiClient::connect_to(reach, None, READ_TIMEOUT).await?;
+        let api = self.reach.connect().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| api.client.default_namespace().to_owned());
         Ok(Deployment { api, namespace, timeout: self.timeout, progress: Progress::of_stderr() })
     }

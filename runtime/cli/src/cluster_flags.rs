@@ -1,4 +1,4 @@
-//! Flags of commands that may ask a cluster, and never write to it.
+//! Flags of commands that speak to a cluster, or may ask one.
 
 use std::path::PathBuf;
 
@@ -20,6 +20,32 @@ pub struct ClusterFlags {
     /// Ask the cluster of this context of the kubeconfig; its current one when absent.
     #[arg(long, value_name = "CONTEXT", requires = "file")]
     pub context: Option<String>,
+}
+
+/// The cluster that a command works on.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ReachFlags {
+    /// Kubeconfig of the API server; else $KUBECONFIG, or ~/.kube/config.
+    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig; its current one when absent.
+    #[arg(long, value_name = "CONTEXT")]
+    pub context: Option<String>,
+}
+
+impl ReachFlags {
+    /// A client of the cluster. Nothing has been asked of it yet.
+    pub(super) async fn connect(&self) -> Result<ApiClient, ConnectError> {
+        let reach = (self.kubeconfig.as_deref(), self.context.as_deref());
+        ApiClient::connect_to(reach, None, READ_TIMEOUT).await
+    }
+
+    /// A client of the cluster, whose API server answers.
+    pub(super) async fn reached(&self) -> Result<ApiClient, ConnectError> {
+        let api = self.connect().await?;
+        api.is_reachable().await?;
+        Ok(api)
+    }
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -1,16 +1,15 @@
 //! `metahook history` and `metahook rollback`.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use metahook_core::api::hook::HookName;
 use metahook_core::api::units::print_bytes;
 
+use crate::cluster_flags::ReachFlags;
 use metahook_author::history::{History, HistoryError};
 use metahook_server::cluster::api_client::{ApiClient, ConnectError};
-use metahook_server::cluster::transport::READ_TIMEOUT;
 
 #[derive(Debug, Args)]
 pub struct HistoryFlags {
@@ -20,12 +19,8 @@ pub struct HistoryFlags {
     /// Namespace of the server, where it keeps versions. Those of other namespaces do not count: anybody may have written them.
     #[arg(long, value_name = "NAMESPACE", default_value = "metacontroller", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub server_namespace: String,
-    /// Kubeconfig of the API server; else $KUBECONFIG, or ~/.kube/config.
-    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    pub kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig; its current one when absent.
-    #[arg(long, value_name = "CONTEXT")]
-    pub context: Option<String>,
+    #[command(flatten)]
+    pub reach: ReachFlags,
 }
 
 #[derive(Debug, Args)]
@@ -69,9 +64,7 @@ fn hook(name: &str) -> HookName {
 
 impl HistoryFlags {
     async fn read(&self) -> Result<(ApiClient, History), HistoryCommandError> {
-        let reach = (self.kubeconfig.as_deref(), self.context.as_deref());
-        let api = ApiClient::connect_to(reach, None, READ_TIMEOUT).await?;
-        api.is_reachable().await?;
+        let api = self.reach.reached().await?;
         let history = History::read(&api, &self.controller, &self.server_namespace).await?;
         Ok((api, history))
     }

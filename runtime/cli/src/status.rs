@@ -1,24 +1,18 @@
 //! `metahook status`.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{OsStringValueParser, TypedValueParser};
 
+use crate::cluster_flags::ReachFlags;
 use metahook_author::status::{ControllerLine, StatusError, age, cluster_status};
-use metahook_server::cluster::api_client::{ApiClient, ConnectError};
-use metahook_server::cluster::transport::READ_TIMEOUT;
+use metahook_server::cluster::api_client::ConnectError;
 use metahook_server::telemetry::{error_chain, escape};
 
 #[derive(Debug, Args)]
 pub struct Status {
-    /// Kubeconfig of the API server; else $KUBECONFIG, or ~/.kube/config.
-    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    pub kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig; its current one when absent.
-    #[arg(long, value_name = "CONTEXT")]
-    pub context: Option<String>,
+    #[command(flatten)]
+    pub reach: ReachFlags,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -34,9 +28,7 @@ pub enum StatusCommandError {
 impl Status {
     /// The table goes to `out`, remarks to `say`.
     pub async fn run(&self, mut out: impl Write, mut say: impl Write) -> Result<(), StatusCommandError> {
-        let reach = (self.kubeconfig.as_deref(), self.context.as_deref());
-        let api = ApiClient::connect_to(reach, None, READ_TIMEOUT).await?;
-        api.is_reachable().await?;
+        let api = self.reach.reached().await?;
         let found = cluster_status(&api).await?;
         if let Some(error) = found.without_leases {
             let why = error_chain(&error);

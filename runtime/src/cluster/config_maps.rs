@@ -4,10 +4,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use metahook_core::object::id::{Key, ObjectId};
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::cluster::api_client::ApiClient;
+use crate::cluster::api_client::{Answers, ApiClient};
 use crate::cluster::named_objects::ReferenceKind;
 use crate::cluster::objects::{Precondition, RequestError, RequestErrorKind};
 use crate::cluster::paths::segment;
@@ -27,30 +27,35 @@ pub async fn read_config_map(api: &ApiClient, key: &Key) -> Result<Option<Config
 pub(crate) async fn labelled_config_maps(
     api: &ApiClient,
     namespace: &str,
-    [label, value]: [&str; 2],
+    label: [&str; 2],
 ) -> Result<Vec<ConfigMap>, RequestError> {
-    let resource = ReferenceKind::ConfigMap.resource();
-    let query = format!("labelSelector={}%3D{}&", segment(label), segment(value));
-    let items = api.list(&resource, namespace, &query, MAX_LISTED).await?;
-    let all = items.iter().map(|item| serde_json::from_str(item.get())).collect::<Result<_, _>>();
-    all.map_err(|error| RequestError::of_list(&resource, namespace, RequestErrorKind::from(error)))
+    labelled(Answers::Page, api, namespace, label).await
 }
 
-/// The metadata of the ConfigMaps of a namespace (empty: of all) that have a label: what they hold may be large.
+/// The metadata of the ConfigMaps of a namespace that have a label: what they hold may be large.
 pub(crate) async fn labelled_metadata(
     api: &ApiClient,
     namespace: &str,
-    [label, value]: [&str; 2],
+    label: [&str; 2],
 ) -> Result<Vec<ObjectMeta>, RequestError> {
     #[derive(Deserialize)]
     struct Item {
         metadata: ObjectMeta,
     }
+    let items = labelled::<Item>(Answers::Metadata, api, namespace, label).await?;
+    Ok(items.into_iter().map(|item| item.metadata).collect())
+}
+
+async fn labelled<T: DeserializeOwned>(
+    answers: Answers,
+    api: &ApiClient,
+    namespace: &str,
+    [label, value]: [&str; 2],
+) -> Result<Vec<T>, RequestError> {
     let resource = ReferenceKind::ConfigMap.resource();
     let query = format!("labelSelector={}%3D{}&", segment(label), segment(value));
-    let items = api.list_metadata(&resource, namespace, &query, MAX_LISTED).await?;
-    let read = |item: &RawValue| serde_json::from_str(item.get()).map(|Item { metadata }| metadata);
-    let all = items.iter().map(|item| read(item)).collect::<Result<_, _>>();
+    let items = api.list_as(answers, &resource, namespace, &query, MAX_LISTED).await?;
+    let all = items.iter().map(|item| serde_json::from_str(item.get())).collect::<Result<_, _>>();
     all.map_err(|error| RequestError::of_list(&resource, namespace, RequestErrorKind::from(error)))
 }
 

@@ -4,7 +4,7 @@ use metahook_core::object::id::Resource;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::cluster::api_client::ApiClient;
+use crate::cluster::api_client::{Answers, ApiClient};
 use crate::cluster::objects::{RequestError, RequestErrorKind, body};
 use crate::cluster::paths::list_path;
 
@@ -32,41 +32,34 @@ impl ApiClient {
         query: &str,
         max: usize,
     ) -> Result<Vec<Box<RawValue>>, RequestError> {
-        let path = format!("{}?{query}limit={PAGE}", list_path(resource, namespace));
-        let listed = self.pages(&path, max, false).await;
-        listed.map_err(|kind| RequestError::of_list(resource, namespace, kind))
+        self.list_as(Answers::Page, resource, namespace, query, max).await
     }
 
-    /// As `list`, but of each object its metadata alone.
-    pub(super) async fn list_metadata(
+    /// As [`ApiClient::list`]; [`Answers::Metadata`]: of each object its metadata alone.
+    pub(super) async fn list_as(
         &self,
+        answers: Answers,
         resource: &Resource,
         namespace: &str,
         query: &str,
         max: usize,
     ) -> Result<Vec<Box<RawValue>>, RequestError> {
         let path = format!("{}?{query}limit={PAGE}", list_path(resource, namespace));
-        let listed = self.pages(&path, max, true).await;
+        let listed = self.pages(answers, &path, max).await;
         listed.map_err(|kind| RequestError::of_list(resource, namespace, kind))
     }
 
     async fn pages(
         &self,
+        answers: Answers,
         path: &str,
         max: usize,
-        metadata_alone: bool,
     ) -> Result<Vec<Box<RawValue>>, RequestErrorKind> {
         let mut all = Vec::new();
         let mut next = String::new();
         loop {
             let from = if next.is_empty() { String::new() } else { format!("&continue={next}") };
-            let path = format!("{path}{from}");
-            let answer = if metadata_alone {
-                self.get_page_of_metadata(&path).await?
-            } else {
-                self.get_page(&path).await?
-            };
-            let page: Page = body(&answer)?;
+            let page: Page = body(&self.get_as(answers, &format!("{path}{from}")).await?)?;
             all.extend(page.items.unwrap_or_default());
             next = page.metadata.next;
             if next.is_empty() || all.len() >= max {

@@ -214,16 +214,6 @@ impl ApiClient {
         self.get_as(Answers::Large, path).await
     }
 
-    /// Reads one page of a list with a `limit`.
-    pub(super) async fn get_page(&self, path: &str) -> Result<Answer, Unreachable> {
-        self.get_as(Answers::Page, path).await
-    }
-
-    /// Reads one page of a list with a `limit`, of each object its metadata alone.
-    pub(super) async fn get_page_of_metadata(&self, path: &str) -> Result<Answer, Unreachable> {
-        self.get_as(Answers::Metadata, path).await
-    }
-
     /// Sends JSON; every status is an answer, but one that only asks to come later. Each write has a body: where that is sent
     /// the gate is checked last.
     pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Answer, Unreachable> {
@@ -241,7 +231,8 @@ impl ApiClient {
         self.exchange(Method::PATCH, path, Content { kind, body: Some(body) }, Answers::Object).await
     }
 
-    async fn get_as(&self, answers: Answers, path: &str) -> Result<Answer, Unreachable> {
+    /// Reads what has answers of this kind.
+    pub(super) async fn get_as(&self, answers: Answers, path: &str) -> Result<Answer, Unreachable> {
         self.exchange(Method::GET, path, Content { kind: "application/json", body: None }, answers).await
     }
 
@@ -305,7 +296,7 @@ struct Content<'a> {
 
 /// The kind of a request's answer, where it is not refused.
 #[derive(Clone, Copy)]
-enum Answers {
+pub(super) enum Answers {
     Object,
     Page,
     /// Like a page, of each object its metadata alone.
