@@ -21,7 +21,8 @@ fn is_kept(map: &Value) -> bool {
 /// Digests of the versions that are kept for a controller.
 fn kept(all: &[Value], controller: &Value) -> Vec<String> {
     let uid = &controller["metadata"]["uid"];
-    let owned = |map: &&Value| is_kept(map) && map["metadata"]["ownerReferences"][0]["uid"] == *uid;
+    let owners = |map: &Value| map["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    let owned = |map: &&Value| is_kept(map) && owners(map).iter().any(|owner| owner["uid"] == *uid);
     all.iter().filter(owned).map(|map| text(map, DIGEST).to_owned()).collect()
 }
 
@@ -111,6 +112,29 @@ pub(crate) async fn a_refused_module_is_the_last_good_one_after_a_restart(test: 
         .map(drop)
 }
 
+/// A controller that is deleted and made again is another one: its versions do not go with the one before.
+pub(crate) async fn kept_versions_pass_on_to_a_controller_that_is_made_again(
+    test: &mut Fixture,
+) -> Result<()> {
+    let controller = hosted(test).await?;
+    runs(test, 1).await?;
+    let place = test.within_default(&CONFIG_MAP);
+    let digest = crate::modules::digest(&module(1)?);
+    let has = |all: &[Value], controller: &Value| kept(all, controller) == [&*digest];
+    place.until_all("it is kept", |all| has(all, &controller)).await?;
+    let (name, uid) = (test.name().to_owned(), &controller["metadata"]["uid"]);
+    test.controllers().delete(&name).await?;
+    let mut again = controller.clone();
+    for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"] {
+        again["metadata"].as_object_mut().map(|metadata| metadata.remove(field));
+    }
+    let again = test.controllers().create(again).await?;
+    ensure!(again["metadata"]["uid"] != *uid, "{again}");
+    // The garbage collector takes off the owner that is gone, or deletes what has no other.
+    let passed_on = |all: &[Value]| has(all, &again) && kept(all, &controller).is_empty();
+    place.until_all("the version is kept for the new controller alone", passed_on).await.map(drop)
+}
+
 /// What a pin excludes is not called, and an account that may not read the module any longer is shown no copy.
 pub(crate) async fn a_kept_version_is_not_called_against_a_pin(test: &mut Fixture) -> Result<()> {
     let controller = hosted(test).await?;
@@ -160,9 +184,14 @@ pub(crate) async fn a_kept_version_is_listed_and_put_back(test: &mut Fixture) ->
         .await?;
     let yaml = command(test, &["rollback", &name, "--to", first, "--output", "yaml"]).await?;
     ensure!(yaml.starts_with("---") && yaml.contains("kind: ConfigMap"), "{yaml}");
-    command(test, &["rollback", &name, "--to", first]).await?;
+    // What runs is put back: it is not what is stored.
+    let said = command(test, &["rollback", &name]).await?;
+    ensure!(said.contains(&format!("back to sha256:{}", digests[0])), "{said}");
     test.until_controller("running", |cc| has_condition(cc, "Ready", "True", "Running")).await?;
+    let pin = |digest: &str| json!({ "spec": { "hooks": { "sync": { "wasm": { "sha256": digest } } } } });
+    test.controllers().merge(&name, &pin(&digests[0])).await?;
     for (words, why) in [
+        (vec!["rollback", &name], "spec.hooks.sync.wasm.sha256 pins"),
         (vec!["rollback", &name, "--to", "ffff0000"], "has a digest that begins so"),
         (vec!["history", "no-such-controller"], "the controller \"no-such-controller\" does not exist"),
     ] {

@@ -495,6 +495,7 @@ fn of_conditions() -> Vec<Test> {
             a_refused_module_is_the_last_good_one_after_a_restart,
             a_kept_version_is_not_called_against_a_pin,
             a_kept_version_is_listed_and_put_back,
+            kept_versions_pass_on_to_a_controller_that_is_made_again,
         },
         pause::{
             a_paused_parent_stays_as_it_is_and_its_deletion_waits,

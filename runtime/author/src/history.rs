@@ -1,14 +1,17 @@
 //! `metahook history` and `metahook rollback`: the versions that a server keeps of a controller's modules and scripts, and the way
 //! back to one of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use metahook_core::api::hook::HookName;
 use metahook_core::api::kept::source_id;
+use metahook_core::api::packed::{Index, index_key};
 use metahook_core::api::status::ControllerStatus;
 use metahook_core::bundle::{ModulePlace, modules_of};
+use metahook_core::object::id::Key;
 use metahook_server::cluster::api_client::ApiClient;
+use metahook_server::cluster::config_maps::read_config_map;
 use metahook_server::cluster::objects::RequestError;
 use metahook_server::hook::wasm::compile::{Digest, ModuleBounds, ModuleError};
 use metahook_server::hook::wasm::source::kept::{Kept, kept_versions};
@@ -34,10 +37,18 @@ pub enum HistoryError {
     NothingKept { controller: String, namespace: String },
     #[error("{digest}: no kept version of {controller} has a digest that begins so; kept are {kept}")]
     NotKept { controller: String, digest: String, kept: String },
-    #[error("{digest} begins several digests: {found}; write more of it")]
+    #[error("{digest:?} begins several digests: {found}; write more of it")]
     Ambiguous { digest: String, found: String },
-    #[error("{controller} runs the only version that is kept, {digest}: there is none to go back to")]
+    #[error("{digest} is kept for several hooks: name one with --hook, of {hooks}")]
+    OfSeveralHooks { digest: String, hooks: String },
+    #[error(
+        "the only version of {controller} that is kept is the one that is stored, {digest}: there is none to go back to"
+    )]
     NoOther { controller: String, digest: String },
+    #[error(
+        "{field} pins {pinned}, so that {digest} would be refused: set the pin to it first (what runs goes on meanwhile), then roll back again"
+    )]
+    Pinned { field: String, pinned: String, digest: String },
     #[error("the hooks of {controller} are stored in several places: name one with --hook, of {hooks}")]
     SeveralPlaces { controller: String, hooks: String },
     #[error("the kept version {digest} was edited: its bytes have the digest {found}")]
@@ -77,6 +88,10 @@ struct HookPlace {
     place: ModulePlace,
     hooks: Vec<HookName>,
     running: Option<String>,
+    /// The digest of what is stored there now: it may be refused, so that another version runs.
+    stored: Option<String>,
+    /// By the field: what the hooks pin.
+    pins: BTreeMap<String, String>,
     kept: Vec<Kept>,
 }
 
@@ -104,9 +119,11 @@ impl History {
             let mut kept = kept_versions(api, namespace, &source).await?;
             kept.retain(|kept| kept.owners.iter().any(|owner| owner == uid));
             let digest = |hook: &HookName| status.hooks.get(hook.as_str())?.digest.clone();
-            let running = hooks.iter().find_map(digest);
-            let running = running.map(|digest| digest.trim_start_matches("sha256:").to_owned());
-            places.push(HookPlace { place, hooks, running, kept });
+            let running = hooks.iter().find_map(digest).map(|digest| plain(&digest));
+            let pins = hooks.iter().flat_map(|hook| pins(&controller, *hook)).collect();
+            // Who may not read it may still list what is kept.
+            let stored = stored_digest(api, &place).await.unwrap_or_default();
+            places.push(HookPlace { place, hooks, running, stored, pins, kept });
         }
         if places.iter().all(|place| place.kept.is_empty()) {
             return Err(HistoryError::NothingKept {
@@ -132,7 +149,7 @@ impl History {
         self.places.iter().flat_map(of_place).collect()
     }
 
-    /// The version to go back to. `to`: the beginning of its digest; else the newest one that is not called now. `hook`: whose,
+    /// The version to go back to. `to`: the beginning of its digest; else the newest one that is not stored now. `hook`: whose,
     /// where the hooks are stored in several places.
     ///
     /// # Errors
@@ -142,7 +159,7 @@ impl History {
         let of_hook = |place: &&HookPlace| hook.is_none_or(|hook| place.hooks.contains(&hook));
         let places: Vec<_> = self.places.iter().filter(of_hook).collect();
         if let Some(to) = to {
-            let digest = to.trim_start_matches("sha256:").to_lowercase();
+            let digest = plain(&to.to_lowercase());
             let all = || places.iter().flat_map(|place| place.kept.iter().map(move |kept| (*place, kept)));
             let found: Vec<_> = all().filter(|(_, kept)| kept.version.digest.starts_with(&digest)).collect();
             return match found.as_slice() {
@@ -151,20 +168,17 @@ impl History {
                     let kept = digests(all().map(|(_, kept)| kept));
                     Err(HistoryError::NotKept { controller: controller(), digest, kept })
                 }
-                several => {
-                    let found = digests(several.iter().map(|(_, kept)| *kept));
-                    Err(HistoryError::Ambiguous { digest, found })
-                }
+                several => Err(several_found(digest, several)),
             };
         }
         let [place] = places.as_slice() else {
             let hooks = self.places.iter().map(HookPlace::names).collect::<Vec<_>>().join("; ");
             return Err(HistoryError::SeveralPlaces { controller: controller(), hooks });
         };
-        let other = place.kept.iter().find(|kept| place.running.as_ref() != Some(&kept.version.digest));
+        let other = place.kept.iter().find(|kept| place.stored.as_ref() != Some(&kept.version.digest));
         other.map(|kept| Target { place, kept }).ok_or_else(|| HistoryError::NoOther {
             controller: controller(),
-            digest: place.running.clone().unwrap_or_default(),
+            digest: place.stored.clone().unwrap_or_default(),
         })
     }
 }
@@ -176,11 +190,19 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
+    fn is_not_pinned(&self) -> Result<(), HistoryError> {
+        let digest = &self.kept.version.digest;
+        let Some((field, pinned)) = self.place.pins.iter().find(|(_, pinned)| *pinned != digest) else {
+            return Ok(());
+        };
+        let (field, pinned) = (field.clone(), pinned.clone());
+        Err(HistoryError::Pinned { field, pinned, digest: digest.clone() })
+    }
+
     async fn packed(&self, api: &ApiClient) -> Result<(Packed, PackTarget), HistoryError> {
         let digest = &self.kept.version.digest;
-        let bounds = ModuleBounds { packed: u64::MAX, ..ModuleBounds::default() };
         let stored = self.kept.read(api).await?.ok_or_else(|| HistoryError::Gone(digest.clone()))?;
-        let bytes = unpack(stored, &bounds);
+        let bytes = unpack(stored, &all_sizes());
         let bytes = bytes.map_err(|error| HistoryError::Unpack(digest.clone(), error))?;
         let found = Digest::of(&bytes).hex();
         if found != *digest {
@@ -198,8 +220,9 @@ impl Target<'_> {
     /// Writes the version to the ConfigMap that the controller names.
     ///
     /// # Errors
-    /// It was edited, or the API server refuses it.
+    /// It was edited, a pin excludes it, or the API server refuses it.
     pub async fn apply(&self, api: &ApiClient, mut say: impl Write) -> Result<(), HistoryError> {
+        self.is_not_pinned()?;
         let (packed, target) = self.packed(api).await?;
         apply_packed(api, &packed, &target, &mut say).await?;
         let hooks = self.place.names();
@@ -222,6 +245,47 @@ impl HookPlace {
     fn names(&self) -> String {
         self.hooks.iter().map(|hook| hook.as_str()).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// What the hook pins, by the field.
+fn pins(controller: &Value, hook: HookName) -> impl Iterator<Item = (String, String)> {
+    ["wasm", "script"].into_iter().filter_map(move |kind| {
+        let hook = hook.as_str();
+        let pinned = controller.pointer(&format!("/spec/hooks/{hook}/{kind}/sha256"))?.as_str()?;
+        Some((format!("spec.hooks.{hook}.{kind}.sha256"), plain(pinned)))
+    })
+}
+
+/// A digest without the prefix that a status has.
+fn plain(digest: &str) -> String {
+    digest.strip_prefix("sha256:").unwrap_or(digest).to_owned()
+}
+
+/// The digest of what a ConfigMap holds now; `None` where that is no module.
+async fn stored_digest(api: &ApiClient, place: &ModulePlace) -> Result<Option<String>, RequestError> {
+    let map = read_config_map(api, &Key::new(&place.namespace, &place.name)).await?.unwrap_or_default();
+    let (mut binary, mut text) = (map.binary_data.unwrap_or_default(), map.data.unwrap_or_default());
+    if let Some(index) = text.get(&index_key(&place.key)) {
+        return Ok(Index::parse(index, u64::MAX).ok().map(|index| index.sha256));
+    }
+    let stored = binary.remove(&place.key).map(|bytes| bytes.0);
+    let stored = stored.or_else(|| text.remove(&place.key).map(String::into_bytes));
+    let bytes = stored.and_then(|stored| unpack(stored, &all_sizes()).ok());
+    Ok(bytes.map(|bytes| Digest::of(&bytes).hex()))
+}
+
+/// What was stored is read, whatever its size.
+fn all_sizes() -> ModuleBounds {
+    ModuleBounds { packed: u64::MAX, ..ModuleBounds::default() }
+}
+
+fn several_found(digest: String, found: &[(&HookPlace, &Kept)]) -> HistoryError {
+    let all: BTreeSet<_> = found.iter().map(|(_, kept)| &*kept.version.digest).collect();
+    if all.len() == 1 {
+        let hooks = found.iter().map(|(place, _)| place.names()).collect::<Vec<_>>().join("; ");
+        return HistoryError::OfSeveralHooks { digest, hooks };
+    }
+    HistoryError::Ambiguous { digest, found: all.into_iter().collect::<Vec<_>>().join(", ") }
 }
 
 fn digests<'a>(kept: impl Iterator<Item = &'a Kept>) -> String {
@@ -247,14 +311,15 @@ mod tests {
         Kept { version, namespace: "server".to_owned(), owners: Vec::new() }
     }
 
-    fn place(hook: HookName, running: &str, kept: Vec<Kept>) -> HookPlace {
+    fn place(hook: HookName, stored: &str, kept: Vec<Kept>) -> HookPlace {
         let place = ModulePlace {
             namespace: "n".to_owned(),
             name: "m".to_owned(),
             key: "hook.wasm".to_owned(),
             language: None,
         };
-        HookPlace { place, hooks: vec![hook], running: Some(running.to_owned()), kept }
+        let stored = Some(stored.to_owned());
+        HookPlace { place, hooks: vec![hook], running: None, stored, pins: BTreeMap::new(), kept }
     }
 
     fn target(places: Vec<HookPlace>, to: Option<&str>, hook: Option<HookName>) -> Result<String, String> {
@@ -264,18 +329,22 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_leads_to_the_newest_version_that_does_not_run() {
+    fn the_way_back_leads_to_the_newest_version_that_is_not_stored() {
         let versions = || vec![kept("cc1", 3), kept("bb1", 2), kept("aa1", 1)];
-        let one = |running: &str, to: Option<&str>| {
-            target(vec![place(HookName::Sync, running, versions())], to, None)
+        let one = |stored: &str, to: Option<&str>| {
+            target(vec![place(HookName::Sync, stored, versions())], to, None)
         };
         assert_eq!(one("cc1", None).as_deref(), Ok("bb1"));
-        assert_eq!(one("bb1", None).as_deref(), Ok("cc1"), "what is stored may be refused");
+        assert_eq!(one("bb1", None).as_deref(), Ok("cc1"));
+        assert_eq!(one("refused", None).as_deref(), Ok("cc1"), "the one that runs in its place");
         assert_eq!(one("cc1", Some("sha256:AA")).as_deref(), Ok("aa1"));
         assert!(one("cc1", Some("dd")).unwrap_err().ends_with("kept are cc1, bb1, aa1"));
         assert!(one("cc1", Some("")).unwrap_err().contains("begins several digests"));
         let only = target(vec![place(HookName::Sync, "aa1", vec![kept("aa1", 1)])], None, None);
-        assert!(only.unwrap_err().contains("runs the only version"), "there is no other");
+        assert!(
+            only.unwrap_err().contains("that is kept is the one that is stored, aa1"),
+            "there is no other"
+        );
     }
 
     #[test]
@@ -289,5 +358,23 @@ mod tests {
         assert!(target(both(), None, None).unwrap_err().ends_with("of sync; finalize"));
         assert_eq!(target(both(), None, Some(HookName::Finalize)).as_deref(), Ok("dd1"));
         assert_eq!(target(both(), Some("bb"), None).as_deref(), Ok("bb1"));
+        let same = || {
+            [HookName::Sync, HookName::Finalize].map(|hook| place(hook, "bb1", vec![kept("aa1", 1)])).into()
+        };
+        assert!(target(same(), Some("aa"), None).unwrap_err().ends_with("--hook, of sync; finalize"));
+        assert_eq!(target(same(), Some("aa"), Some(HookName::Finalize)).as_deref(), Ok("aa1"));
+    }
+
+    #[test]
+    fn a_version_that_a_pin_excludes_is_not_put_back() {
+        let controller = serde_json::json!({ "spec": { "hooks": {
+            "sync": { "wasm": { "sha256": "sha256:cc1" } }, "finalize": { "script": {} },
+        } } });
+        let pinned = pins(&controller, HookName::Sync).collect();
+        assert_eq!(pins(&controller, HookName::Finalize).count(), 0);
+        let place = HookPlace { pins: pinned, ..place(HookName::Sync, "cc1", Vec::new()) };
+        let says = |kept: &Kept| Target { place: &place, kept }.is_not_pinned().map_err(|e| e.to_string());
+        assert_eq!(says(&kept("cc1", 1)), Ok(()));
+        assert!(says(&kept("bb1", 1)).unwrap_err().starts_with("spec.hooks.sync.wasm.sha256 pins cc1, "));
     }
 }

@@ -27,7 +27,7 @@ pub struct HistoryFlags {
 pub struct Rollback {
     #[command(flatten)]
     pub history: HistoryFlags,
-    /// The beginning of the digest of the version to go back to; when absent the newest one that is not called now.
+    /// The beginning of the digest of the version to go back to; when absent the newest one that is not stored now.
     #[arg(long, value_name = "DIGEST")]
     pub to: Option<String>,
     /// Whose module is put back, where the controller's hooks are stored in several places.

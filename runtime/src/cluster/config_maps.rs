@@ -68,9 +68,13 @@ pub(crate) async fn create_config_map(
     api.create::<Value>(&config_map_id(key), &json!(map), "metahook").await.map(drop)
 }
 
-/// Changes its metadata by a merge patch. One that is gone stays so.
-pub(crate) async fn change_config_map(api: &ApiClient, key: &Key, patch: &Value) -> Result<(), RequestError> {
-    api.merge::<Value>(&config_map_id(key), patch).await.map(drop)
+/// Changes its metadata by a merge patch; `false` where it is gone.
+pub(crate) async fn change_config_map(
+    api: &ApiClient,
+    key: &Key,
+    patch: &Value,
+) -> Result<bool, RequestError> {
+    Ok(api.merge::<Value>(&config_map_id(key), patch).await?.is_some())
 }
 
 /// Deletes it as it is now: what another server makes of it meanwhile stays. One that is gone already is as good.

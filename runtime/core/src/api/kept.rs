@@ -111,24 +111,44 @@ pub fn versions(parts: impl IntoIterator<Item = KeptPart>) -> Vec<KeptVersion> {
     versions
 }
 
-/// Names of the ConfigMaps that go: versions beyond the bounds, the oldest first, and parts of no whole version. What was just
-/// kept, with this source and digest, stays.
-pub fn surplus(parts: &[KeptPart], bounds: KeptBounds, (source, digest): (&str, &str)) -> BTreeSet<String> {
+/// Names of the ConfigMaps that go: versions beyond the bounds, and halves that nobody is writing. First stays what was just kept,
+/// then the newest version of each module, then the others, the newest first. `young`: halves that were accepted later may be
+/// written now, by another server.
+pub fn surplus(
+    parts: &[KeptPart],
+    bounds: KeptBounds,
+    (source, digest): (&str, &str),
+    young: &str,
+) -> BTreeSet<String> {
     let versions = versions(parts.iter().cloned());
-    let is_new = |version: &KeptVersion| version.source == source && version.digest == digest;
+    let mut newest = BTreeSet::new();
+    let mut ranked: Vec<_> = versions
+        .iter()
+        .map(|version| {
+            let is_new = version.source == source && version.digest == digest;
+            let is_newest = newest.insert(&version.source);
+            ((!is_new, !is_newest), version)
+        })
+        .collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
     let mut of_source = BTreeMap::<&str, usize>::new();
-    let (mut kept, mut bytes) = (BTreeSet::new(), 0);
-    let new = versions.iter().filter(|version| is_new(version));
-    for version in new.chain(versions.iter().filter(|version| !is_new(version))) {
+    let (mut whole, mut kept, mut bytes) = (BTreeSet::new(), BTreeSet::new(), 0);
+    for ((is_other, _), version) in ranked {
+        let names = version.parts.iter().map(String::as_str);
+        whole.extend(names.clone());
         let count = of_source.entry(&version.source).or_default();
         let is_within = *count < bounds.versions && bytes + version.bytes <= bounds.bytes;
-        if is_new(version) || is_within {
+        if !is_other || is_within {
             *count += 1;
             bytes += version.bytes;
-            kept.extend(version.parts.iter().map(String::as_str));
+            kept.extend(names);
         }
     }
-    parts.iter().filter(|part| !kept.contains(part.name.as_str())).map(|part| part.name.clone()).collect()
+    let goes = |part: &&KeptPart| {
+        let is_half = !whole.contains(part.name.as_str());
+        if is_half { part.accepted.as_str() <= young } else { !kept.contains(part.name.as_str()) }
+    };
+    parts.iter().filter(goes).map(|part| part.name.clone()).collect()
 }
 
 #[cfg(test)]
@@ -152,7 +172,7 @@ mod tests {
     }
 
     fn left(parts: &[KeptPart], bounds: KeptBounds, new: (&str, &str)) -> Vec<String> {
-        let surplus = surplus(parts, bounds, new);
+        let surplus = surplus(parts, bounds, new, "2026-01-08");
         parts.iter().filter(|part| !surplus.contains(&part.name)).map(|part| part.name.clone()).collect()
     }
 
@@ -203,5 +223,15 @@ mod tests {
         assert_eq!(left(&parts, bounds(30), ("u", "3")).len(), 3);
         assert_eq!(left(&parts, bounds(29), ("u", "3")), [&parts[1].name, &parts[2].name].map(String::clone));
         assert_eq!(left(&parts, bounds(0), ("s", "1")), [parts[0].name.clone()]);
+        // The only version of a module stays before the second one of another.
+        let parts = [whole("s", "1"), whole("t", "2"), whole("t", "3")];
+        assert_eq!(left(&parts, bounds(29), ("t", "3")), [&parts[0].name, &parts[2].name].map(String::clone));
+    }
+
+    #[test]
+    fn a_half_that_may_be_written_now_stays() {
+        let bounds = KeptBounds { versions: 3, bytes: 1000 };
+        let parts = [whole("s", "1"), part("t", "8", (1, 2)), part("t", "9", (1, 2))];
+        assert_eq!(left(&parts, bounds, ("s", "1")), [&parts[0].name, &parts[2].name].map(String::clone));
     }
 }

@@ -45,7 +45,7 @@ impl Pause {
             Self::Parent => (
                 EventReason::Paused,
                 format!(
-                    "{controller} calls no hook for this object and writes nothing, as its annotation {PAUSED} is \"true\"; what changes meanwhile is caught up once the annotation is gone"
+                    "{controller} calls no hook for this object and writes nothing, as its annotation {PAUSED} is \"true\"; what changes meanwhile is caught up once it is \"false\" or gone"
                 ),
             ),
             Self::Unclear(value) => {

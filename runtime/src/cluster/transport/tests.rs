@@ -7,7 +7,7 @@ use metahook_core::object::id::{Gvk, Resource};
 use tokio::io::AsyncReadExt;
 
 use super::*;
-use crate::cluster::api_client::ApiClient;
+use crate::cluster::api_client::{Answers, ApiClient};
 use crate::cluster::rights::WatchFailure;
 use crate::cluster::watch::watch;
 
@@ -57,7 +57,7 @@ async fn an_answer_without_an_end_is_left_at_its_bound() {
     let (api, read) = endless(200, "{");
     let get = api.get("/api/v1/namespaces/n/configmaps/x").await;
     let large = api.get_large("/apis").await;
-    let page = api.get_page("/api/v1/pods?limit=500").await;
+    let page = api.get_as(Answers::Page, "/api/v1/pods?limit=500").await;
     let written = api.send(http::Method::POST, "/api/v1/pods?a=b", &serde_json::Value::Null).await;
     for (answer, message) in [
         (get, "the answer to GET /api/v1/namespaces/n/configmaps/x has more than 12Mi"),

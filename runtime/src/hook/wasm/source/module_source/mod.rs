@@ -11,7 +11,7 @@ use metahook_core::shorten;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::kept::{Accepted, Kept, KeptVersions, Owner};
+use super::kept::{Keeper, Kept, KeptVersions, Owner};
 use super::module_file::ModuleFile;
 use super::module_state::{ModuleSourceError, ModuleState, publish, publish_kept};
 use super::registry::ModuleRegistry;
@@ -59,7 +59,7 @@ impl ModuleSources {
         let mut followed = lock(&self.followed);
         followed.retain(|_, source| source.strong_count() > 0);
         if let Some(source) = followed.get(spec).and_then(Weak::upgrade) {
-            source.owners.send_if_modified(|owners| owners.insert(owner));
+            source.owners.send_if_modified(|owners| owner.joins(owners));
             return source;
         }
         let controller = Arc::clone(&owner.name);
@@ -69,8 +69,10 @@ impl ModuleSources {
         let task = if let Some(path) = &self.file {
             tokio::spawn(ModuleFile::new(path.clone(), registry).run(sender))
         } else {
+            let versions = self.kept.clone();
+            let keeper = versions.map(|versions| Keeper::new(versions, spec.clone(), followed_owners));
             let loader = Loader::new(Arc::clone(&self.objects), registry, spec.clone(), &controller);
-            tokio::spawn(loader.keeping(self.kept.clone(), followed_owners).run(sender))
+            tokio::spawn(Loader { keeper, ..loader }.run(sender))
         };
         let task = AbortOnDropHandle::new(task);
         let source = Arc::new(ModuleSource { state, owners, _task: task });
@@ -105,10 +107,13 @@ struct Loader {
     map: Follower,
     /// Followed only until the module is loaded.
     parts: BTreeMap<String, Follower>,
-    kept: Option<Arc<KeptVersions>>,
-    /// The version that is kept once this server leads: the last one that was loaded.
-    waiting: Mutex<Option<AbortOnDropHandle<()>>>,
-    owners: Option<watch::Receiver<BTreeSet<Owner>>>,
+    keeper: Option<Keeper>,
+}
+
+/// Why a kept version is not used.
+struct NotUsed {
+    why: String,
+    may_heal: bool,
 }
 
 impl Loader {
@@ -121,14 +126,7 @@ impl Loader {
         let name = config_map(&spec.namespace, &spec.name);
         let map = objects.follow(spec.reader.as_ref(), &name);
         let controller = controller.into();
-        let (parts, kept, owners) = (BTreeMap::new(), None, None);
-        let waiting = Mutex::default();
-        Self { objects, registry, spec, controller, name, map, parts, kept, waiting, owners }
-    }
-
-    fn keeping(self, kept: Option<Arc<KeptVersions>>, owners: watch::Receiver<BTreeSet<Owner>>) -> Self {
-        let owners = kept.is_some().then_some(owners);
-        Self { kept, owners, ..self }
+        Self { objects, registry, spec, controller, name, map, parts: BTreeMap::new(), keeper: None }
     }
 
     async fn run(mut self, state: watch::Sender<ModuleState>) {
@@ -151,9 +149,11 @@ impl Loader {
             if let Some(Ok(_)) = loaded {
                 self.parts.clear();
             }
-            let may_heal = matches!(&loaded, Some(Err(problem)) if problem.may_heal());
+            let mut may_heal = matches!(&loaded, Some(Err(problem)) if problem.may_heal());
             match loaded {
-                Some(Err(problem)) if now.is_none() => self.publish_problem(&state, problem).await,
+                Some(Err(problem)) if now.is_none() => {
+                    may_heal |= self.publish_problem(&state, problem).await;
+                }
                 Some(loaded) => publish(&state, loaded),
                 None => {}
             }
@@ -194,7 +194,8 @@ impl Loader {
         if let Some(pinned) = sha256.filter(|pinned| *pinned != index.sha256) {
             return Err(ModuleSourceError::Pinned { map: name(), key, found: index.sha256, pinned });
         }
-        match now.filter(|module| module.digest.hex() == index.sha256) {
+        let is_kept = self.keeper.as_ref().is_none_or(|keeper| keeper.has(&index.sha256));
+        match now.filter(|module| is_kept && module.digest.hex() == index.sha256) {
             Some(module) => Ok(Stage::Same(Arc::clone(module))),
             None => self.join(index),
         }
@@ -239,7 +240,8 @@ impl Loader {
             let (map, key) = (Arc::clone(&map), key.clone());
             ModuleSourceError::Module { map, key, found, source: Box::new(source) }
         };
-        let accepted = self.kept.as_ref().filter(|kept| kept.takes(stored.len())).map(|_| stored.clone());
+        let keeper = self.keeper.as_ref().filter(|keeper| keeper.versions.takes(stored.len()));
+        let accepted = keeper.map(|keeper| (keeper, stored.clone()));
         let module = self.registry.unpack(stored).await.map_err(|source| refused(source, None))?;
         let (found, size) = (Digest::of(&module.bytes).hex(), module.bytes.len());
         if let Some(index) =
@@ -253,8 +255,8 @@ impl Loader {
         }
         let loaded = self.load_unpacked(module, is_retry).await;
         let loaded = loaded.map_err(|source| refused(source, Some(found.clone())))?;
-        if let Some(stored) = accepted {
-            self.keep(Accepted { digest: found, stored });
+        if let Some((keeper, stored)) = accepted.filter(|(keeper, _)| !keeper.has(&found)) {
+            keeper.keep(found, stored);
         }
         Ok(loaded)
     }
@@ -273,9 +275,8 @@ impl Loader {
     async fn changed(&mut self) {
         let objects = any_changed([&mut self.map].into_iter().chain(self.parts.values_mut()));
         let owners = async {
-            match &mut self.owners {
-                // It ends with the source.
-                Some(owners) => drop(owners.changed().await),
+            match &mut self.keeper {
+                Some(keeper) => keeper.owners_changed().await,
                 None => std::future::pending().await,
             }
         };
@@ -285,58 +286,52 @@ impl Loader {
         }
     }
 
-    fn owners(&self) -> BTreeSet<Owner> {
-        self.owners.as_ref().map(|owners| owners.borrow().clone()).unwrap_or_default()
-    }
-
-    /// Keeps a version that was loaded, in the background.
-    fn keep(&self, accepted: Accepted) {
-        let Some(kept) = self.kept.clone() else { return };
-        let (spec, owners) = (self.spec.clone(), self.owners());
-        let leads = kept.leads();
-        let task = tokio::spawn(async move { kept.keep(&spec, &owners, accepted).await });
-        // A server may stand by for long: of the versions meanwhile it holds the last one alone.
-        if !leads {
-            *lock(&self.waiting) = Some(AbortOnDropHandle::new(task));
-        }
-    }
-
-    /// Publishes why the first module is refused: with the newest version that was kept and loads, if there is one.
-    async fn publish_problem(&self, state: &watch::Sender<ModuleState>, problem: ModuleSourceError) {
-        let kept = self.kept.as_ref().filter(|_| problem.allows_kept());
-        let versions = match kept {
-            Some(kept) => kept.of(&self.spec, &self.owners()).await.unwrap_or_else(|error| {
-                tracing::warn!(module = %self.name, error = error_chain(&error), "kept versions of a module cannot be read");
-                Vec::new()
-            }),
-            None => Vec::new(),
+    /// Publishes why the first module is refused: with the newest version that was kept and loads, if there is one. Whether there
+    /// may be one another time.
+    async fn publish_problem(&self, state: &watch::Sender<ModuleState>, problem: ModuleSourceError) -> bool {
+        let Some(keeper) = self.keeper.as_ref().filter(|_| problem.allows_kept()) else {
+            publish(state, Err(problem));
+            return false;
         };
+        let mut may_heal = false;
+        let versions = keeper.versions.of(&self.spec, &keeper.owners()).await.unwrap_or_else(|error| {
+            tracing::warn!(module = %self.name, error = error_chain(&error), "kept versions of a module cannot be read");
+            may_heal = true;
+            Vec::new()
+        });
         for kept in versions {
-            match self.load_kept(&kept).await {
-                Ok(module) => return publish_kept(state, module, &kept.version.accepted, problem),
-                Err(why) => {
-                    let digest = &kept.version.digest;
+            match self.load_kept(&keeper.versions, &kept).await {
+                Ok(module) => {
+                    publish_kept(state, module, &kept.version.accepted, problem);
+                    return false;
+                }
+                Err(not_used) => {
+                    let (digest, why) = (&kept.version.digest, not_used.why);
                     tracing::warn!(module = %self.name, digest, why, "a kept version of a module is not used");
+                    may_heal |= not_used.may_heal;
                 }
             }
         }
         publish(state, Err(problem));
+        may_heal
     }
 
-    async fn load_kept(&self, kept: &Kept) -> Result<Arc<Module>, String> {
+    async fn load_kept(&self, versions: &KeptVersions, kept: &Kept) -> Result<Arc<Module>, NotUsed> {
+        let for_good = |why: String| NotUsed { why, may_heal: false };
+        let refused = |error: ModuleError| NotUsed { may_heal: error.may_heal(), why: error.to_string() };
         let version = &kept.version;
         if let Some(pinned) = self.spec.sha256.as_ref().filter(|pinned| **pinned != version.digest) {
-            return Err(format!("the spec pins {pinned}"));
+            return Err(for_good(format!("the spec pins {pinned}")));
         }
-        let Some(versions) = &self.kept else { return Err("nothing is kept".to_owned()) };
-        let stored = versions.read(kept).await.map_err(|error| error_chain(&error))?;
-        let stored = stored.ok_or("a part of it is gone")?;
-        let module = self.registry.unpack(stored).await.map_err(|error| error.to_string())?;
+        let stored = versions.read(kept).await;
+        let stored = stored.map_err(|error| NotUsed { why: error_chain(&error), may_heal: true })?;
+        let stored = stored.ok_or_else(|| for_good("a part of it is gone".to_owned()))?;
+        let module = self.registry.unpack(stored).await.map_err(refused)?;
         let found = Digest::of(&module.bytes).hex();
         if found != version.digest {
-            return Err(format!("its ConfigMaps were edited: their bytes have the digest {found}"));
+            return Err(for_good(format!("its ConfigMaps were edited: their bytes have the digest {found}")));
         }
-        self.load_unpacked(module, false).await.map_err(|error| error.to_string())
+        self.load_unpacked(module, false).await.map_err(refused)
     }
 }
 

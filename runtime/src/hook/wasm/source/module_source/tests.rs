@@ -1,8 +1,18 @@
-//! Tests of what a ConfigMap holds under a key.
+//! Tests of what a ConfigMap holds under a key, and of the way to a version that is kept.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::Response;
+use metahook_core::api::kept::KeptBounds;
+use metahook_core::api::policy::LimitBounds;
+use metahook_core::object::Object;
 use serde_json::json;
 
 use super::*;
+use crate::cluster::fake;
+use crate::hook::wasm::compile::ModuleSettings;
+use crate::hook::wasm::run::RuntimeSettings;
 
 fn hook(json: &str) -> Result<Content, String> {
     content(config_map("n", "m"), "hook.wasm".to_owned(), json, 1 << 20).map_err(|error| error.to_string())
@@ -39,4 +49,37 @@ fn an_index_names_the_parts_and_stands_alone() {
         hook(r#"{"data":{"hook.wasm.json":"{}"}}"#).unwrap_err(),
         "ConfigMap n/m, key \"hook.wasm.json\": it is not the JSON of an index (missing field `sha256` at line 1 column 2): write it with `metahook pack`"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn kept_versions_that_cannot_be_listed_are_asked_for_again() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let lists = Arc::clone(&asked);
+    let api = fake::answering(move |request| {
+        request.uri().query().filter(|query| query.contains("labelSelector"))?;
+        let status = if lists.fetch_add(1, Ordering::Relaxed) == 0 { 500 } else { 200 };
+        Response::builder().status(status).body(r#"{"metadata":{},"items":[]}"#.to_owned()).ok()
+    });
+    let limits = LimitBounds::default();
+    let settings = RuntimeSettings { concurrency: 1, limits, modules: ModuleSettings::new("no compiler") };
+    let registry = Arc::new(ModuleRegistry::new(&settings).unwrap());
+    let [namespace, name, key] = ["n", "m", "hook.wasm"].map(str::to_owned);
+    let spec = ModuleRef { language: None, namespace, name, key, sha256: None, reader: None };
+    let owners = watch::Sender::new(BTreeSet::from([Owner::named("c", "1")]));
+    let versions = Arc::new(KeptVersions::new(api.clone(), KeptBounds::default()));
+    let keeper = Keeper::new(versions, spec.clone(), owners.subscribe());
+    let bad = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"hook.wasm":"none"}}"#;
+    let stored = ReferenceState::There(Arc::new(Object::parse(bad, None).unwrap()));
+    let stored = watch::Sender::new(stored);
+    let loader = Loader::new(Arc::new(ObjectWatches::new(api)), registry, spec, "c");
+    let loader = Loader { map: Follower::fed_by(&stored), keeper: Some(keeper), ..loader };
+    let (state, mut published) = watch::channel(ModuleState::default());
+    let _task = AbortOnDropHandle::new(tokio::spawn(loader.run(state)));
+    published.wait_for(|state| state.problem.is_some()).await.unwrap();
+    let before = asked.load(Ordering::Relaxed);
+    while asked.load(Ordering::Relaxed) == before {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!(asked.load(Ordering::Relaxed), before + 1, "nothing is kept");
 }

@@ -1,7 +1,12 @@
 //! Kept versions of modules and scripts: written once to ConfigMaps in the server's namespace, read where the stored one is refused.
 
+mod keeper;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -13,7 +18,7 @@ use metahook_core::api::kept::{
 };
 use metahook_core::object::ObjectMeta as Controller;
 use metahook_core::object::id::{Key, Uid};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Mutex;
 
 use crate::cluster::api_client::ApiClient;
@@ -21,7 +26,11 @@ use crate::cluster::config_maps::{
     change_config_map, create_config_map, delete_config_map, labelled_metadata, read_config_map,
 };
 use crate::cluster::objects::RequestError;
-use crate::telemetry::error_chain;
+
+pub(super) use keeper::Keeper;
+
+/// Halves of a version that are older are written by nobody any more.
+const WRITING_TIME: Duration = Duration::from_mins(10);
 
 /// A controller whose hook a module is. Kept versions go with the last of them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,10 +50,12 @@ pub(crate) struct KeptVersions {
 }
 
 /// A version that was loaded, as it is stored.
-pub(super) struct Accepted {
+struct Accepted {
     /// 64 hexadecimal digits.
-    pub(super) digest: String,
-    pub(super) stored: Vec<u8>,
+    digest: String,
+    stored: Vec<u8>,
+    owners: BTreeSet<Owner>,
+    at: String,
 }
 
 /// A kept version.
@@ -56,6 +67,17 @@ pub struct Kept {
     pub owners: Vec<String>,
 }
 
+impl Accepted {
+    fn now(digest: String, stored: Vec<u8>, owners: BTreeSet<Owner>) -> Self {
+        Self { digest, stored, owners, at: stamp(Timestamp::now()) }
+    }
+}
+
+/// Versions may follow each other within a second. Stamps sort as their times do.
+fn stamp(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
 impl Owner {
     pub(crate) fn of(controller: &Controller) -> Self {
         Self {
@@ -64,6 +86,21 @@ impl Owner {
             name: Arc::from(&*controller.key.name),
             uid: controller.uid.clone(),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn named(name: &str, uid: &str) -> Self {
+        let controller = json!({
+            "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController",
+            "metadata": { "name": name, "uid": uid },
+        });
+        Self::of(&metahook_core::object::Object::parse(&controller.to_string(), None).unwrap())
+    }
+
+    /// Joins the others, in the place of a controller of its name that is gone; `false` where it is known.
+    pub(super) fn joins(self, all: &mut BTreeSet<Self>) -> bool {
+        all.retain(|one| one.uid == self.uid || one.name != self.name || one.kind != self.kind);
+        all.insert(self)
     }
 
     fn reference(&self) -> OwnerReference {
@@ -91,9 +128,9 @@ impl KeptVersions {
         kept.read(&self.api).await
     }
 
-    /// This server writes now; one that stands by keeps a version once it leads.
-    pub(super) fn leads(&self) -> bool {
-        self.api.gate().is_open()
+    /// Waits until this server writes.
+    async fn leads(&self) {
+        self.api.gate().opened().await;
     }
 
     /// Whether a version of so many bytes may be kept.
@@ -101,94 +138,86 @@ impl KeptVersions {
         self.bounds.versions > 0 && u64::try_from(bytes).is_ok_and(|bytes| bytes <= self.bounds.bytes)
     }
 
-    /// Keeps a version once this server leads, beside all else. What fails is told, and harms nothing else.
-    pub(super) async fn keep(&self, module: &ModuleRef, owners: &BTreeSet<Owner>, accepted: Accepted) {
-        self.api.gate().opened().await;
+    /// Writes a version where it is not there yet, and deletes what is too many then.
+    async fn keep(&self, module: &ModuleRef, accepted: &Accepted) -> Result<(), RequestError> {
         let _one = self.writing.lock().await;
-        if let Err(error) = self.write(module, owners, accepted).await {
-            let module = format!("{}/{}", module.namespace, module.name);
-            tracing::warn!(
-                module,
-                error = error_chain(&error),
-                "a version of a module is not kept: if a later one is refused, a server that starts has none to go on with; let the server get, list, create, patch and delete ConfigMaps in its namespace"
-            );
-        }
-    }
-
-    async fn write(
-        &self,
-        module: &ModuleRef,
-        owners: &BTreeSet<Owner>,
-        Accepted { digest, stored }: Accepted,
-    ) -> Result<(), RequestError> {
-        let source = id(module);
-        let [label, value] = KEPT_LABEL;
-        let known = labelled_metadata(&self.api, self.namespace(), [label, value]).await?;
+        let (source, Accepted { digest, stored, at, .. }) = (id(module), accepted);
+        let known = labelled_metadata(&self.api, self.namespace(), KEPT_LABEL).await?;
         let count = stored.len().div_ceil(PART_BYTES).max(1);
         let mut parts: Vec<_> = known.iter().filter_map(part).collect();
         let of_module = versions(parts.iter().filter(|part| part.source == source).cloned());
-        let newest = of_module.first().map(|version| version.digest.clone());
-        let newest = newest.as_deref();
-        // Versions may follow each other within a second.
-        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+        let newest = of_module.first();
+        let is_back = newest.is_some_and(|newest| newest.digest != *digest);
         for (number, bytes) in (1..).zip(stored.chunks(PART_BYTES)) {
-            let name = part_name(&source, &digest, number);
-            if let Some(known) = known.iter().find(|map| map.name.as_deref() == Some(&name)) {
-                let is_newest = newest.is_none_or(|newest| newest == digest);
-                self.accept_again(known, owners, (!is_newest).then_some(&*now)).await?;
+            let name = part_name(&source, digest, number);
+            if let Some(known) = known.iter().find(|map| map.name.as_deref() == Some(&name))
+                && self.accept_again(known, &accepted.owners, is_back.then_some(at)).await?
+            {
                 continue;
             }
+            let metadata = self.metadata(module, accepted, (number, count), bytes.len());
             let map = ConfigMap {
-                metadata: ObjectMeta {
-                    name: Some(name.clone()),
-                    namespace: Some(self.namespace().to_owned()),
-                    labels: Some([(label, value), (SOURCE_LABEL, &source)].map(text).into()),
-                    annotations: Some(
-                        [
-                            (DIGEST, &*digest),
-                            (ACCEPTED, &*now),
-                            (PART, &format!("{number}/{count}")),
-                            (BYTES, &bytes.len().to_string()),
-                            (STORED_IN, &format!("{}/{} {}", module.namespace, module.name, module.key)),
-                        ]
-                        .map(text)
-                        .into(),
-                    ),
-                    owner_references: Some(owners.iter().map(Owner::reference).collect()),
-                    ..ObjectMeta::default()
-                },
                 immutable: Some(true),
                 binary_data: Some(BTreeMap::from([(BYTES_KEY.to_owned(), ByteString(bytes.to_vec()))])),
                 data: None,
+                metadata,
             };
-            parts.extend(part(&map.metadata));
             create_config_map(&self.api, &Key::new(self.namespace(), &name), &map).await?;
+            parts.retain(|part| part.name != name);
+            parts.extend(part(&map.metadata));
         }
-        for name in surplus(&parts, self.bounds, (&source, &digest)) {
+        let young = stamp(Timestamp::now() - WRITING_TIME);
+        for name in surplus(&parts, self.bounds, (&source, digest), &young) {
             delete_config_map(&self.api, &Key::new(self.namespace(), &name)).await?;
         }
         Ok(())
     }
 
-    /// Has all controllers own a part. `now`: the version takes the place of a newer one again.
+    fn metadata(
+        &self,
+        module: &ModuleRef,
+        Accepted { digest, owners, at, .. }: &Accepted,
+        (number, count): (usize, usize),
+        bytes: usize,
+    ) -> ObjectMeta {
+        let source = id(module);
+        let [label, value] = KEPT_LABEL;
+        let annotations = [
+            (DIGEST, &**digest),
+            (ACCEPTED, at),
+            (PART, &format!("{number}/{count}")),
+            (BYTES, &bytes.to_string()),
+            (STORED_IN, &format!("{}/{} {}", module.namespace, module.name, module.key)),
+        ];
+        ObjectMeta {
+            name: Some(part_name(&source, digest, number)),
+            namespace: Some(self.namespace().to_owned()),
+            labels: Some([(label, value), (SOURCE_LABEL, &source)].map(text).into()),
+            annotations: Some(annotations.map(text).into()),
+            owner_references: Some(owners.iter().map(Owner::reference).collect()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    /// Has all controllers own a part; `false` where it is gone meanwhile. `again`: when the version took the place of a newer
+    /// one.
     async fn accept_again(
         &self,
         map: &ObjectMeta,
         owners: &BTreeSet<Owner>,
-        now: Option<&str>,
-    ) -> Result<(), RequestError> {
+        again: Option<&String>,
+    ) -> Result<bool, RequestError> {
         let known = map.owner_references.clone().unwrap_or_default();
         let is_known = |owner: &&Owner| known.iter().any(|one| one.uid == owner.uid.as_str());
         let missing: Vec<_> = owners.iter().filter(|owner| !is_known(owner)).map(Owner::reference).collect();
-        let is_news = !missing.is_empty() || now.is_some();
-        let Some(name) = map.name.as_ref().filter(|_| is_news) else { return Ok(()) };
+        let is_news = !missing.is_empty() || again.is_some();
+        let Some(name) = map.name.as_ref().filter(|_| is_news) else { return Ok(true) };
         let all: Vec<_> = known.into_iter().chain(missing).collect();
-        let mut patch = json!({ "metadata": {
-            "resourceVersion": map.resource_version, "ownerReferences": all,
-        } });
-        if let (Some(now), Some(metadata)) = (now, patch.get_mut("metadata").and_then(Value::as_object_mut)) {
-            metadata.insert("annotations".to_owned(), json!({ ACCEPTED: now }));
+        let mut metadata = json!({ "resourceVersion": map.resource_version, "ownerReferences": all });
+        if let (Some(again), Some(metadata)) = (again, metadata.as_object_mut()) {
+            metadata.insert("annotations".to_owned(), json!({ ACCEPTED: again }));
         }
+        let patch = json!({ "metadata": metadata });
         change_config_map(&self.api, &Key::new(self.namespace(), name), &patch).await
     }
 
@@ -255,13 +284,18 @@ fn text((key, value): (&str, &str)) -> (String, String) {
 fn part(map: &ObjectMeta) -> Option<KeptPart> {
     let annotations = map.annotations.as_ref()?;
     let (number, count) = parse_part(annotations.get(PART)?)?;
+    let accepted: Timestamp = annotations.get(ACCEPTED)?.parse().ok()?;
     Some(KeptPart {
         name: map.name.clone()?,
         source: map.labels.as_ref()?.get(SOURCE_LABEL)?.clone(),
-        digest: annotations.get(DIGEST)?.clone(),
-        accepted: annotations.get(ACCEPTED)?.clone(),
+        digest: annotations.get(DIGEST).filter(|digest| is_digest(digest))?.clone(),
+        accepted: stamp(accepted),
         number,
         count,
         bytes: annotations.get(BYTES)?.parse().ok()?,
     })
+}
+
+fn is_digest(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }

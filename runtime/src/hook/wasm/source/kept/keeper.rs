@@ -1,0 +1,193 @@
+//! Keeps the versions of one module in the order in which they are loaded, beside all else.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use metahook_core::api::hook::ModuleRef;
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{Accepted, KeptVersions, Owner};
+use crate::hook::wasm::compile::retry_delay;
+use crate::sync::lock;
+use crate::telemetry::error_chain;
+
+/// Keeps what is loaded of one module. It ends with the module's source.
+pub(in super::super) struct Keeper {
+    pub(in super::super) versions: Arc<KeptVersions>,
+    owners: watch::Receiver<BTreeSet<Owner>>,
+    /// The digest and the owners that were asked for last.
+    asked: Mutex<Option<(String, BTreeSet<Owner>)>>,
+    /// What is not kept yet. A later version takes its place: a server that stands by for long holds one alone.
+    next: watch::Sender<Option<Arc<Accepted>>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Keeper {
+    pub(in super::super) fn new(
+        versions: Arc<KeptVersions>,
+        module: ModuleRef,
+        owners: watch::Receiver<BTreeSet<Owner>>,
+    ) -> Self {
+        let next = watch::Sender::new(None);
+        let task = tokio::spawn(write_all(Arc::clone(&versions), module, next.clone()));
+        Self { versions, owners, asked: Mutex::default(), next, _task: AbortOnDropHandle::new(task) }
+    }
+
+    pub(in super::super) fn owners(&self) -> BTreeSet<Owner> {
+        self.owners.borrow().clone()
+    }
+
+    /// Waits until the module has other owners.
+    pub(in super::super) async fn owners_changed(&mut self) {
+        if self.owners.changed().await.is_err() {
+            // The source has ended, and its task ends with it.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Whether the version is kept for all of today's owners, or will be.
+    pub(in super::super) fn has(&self, digest: &str) -> bool {
+        let asked = lock(&self.asked);
+        asked.as_ref().is_some_and(|(known, owners)| known == digest && *owners == *self.owners.borrow())
+    }
+
+    /// Keeps a version that was loaded.
+    pub(in super::super) fn keep(&self, digest: String, stored: Vec<u8>) {
+        let owners = self.owners();
+        *lock(&self.asked) = Some((digest.clone(), owners.clone()));
+        self.next.send_replace(Some(Arc::new(Accepted::now(digest, stored, owners))));
+    }
+}
+
+/// Writes each version once this server leads, and again where that fails: it is told once, and harms nothing else.
+async fn write_all(
+    versions: Arc<KeptVersions>,
+    module: ModuleRef,
+    next: watch::Sender<Option<Arc<Accepted>>>,
+) {
+    let mut changes = next.subscribe();
+    let mut failures = 0;
+    loop {
+        let asked = changes.borrow_and_update().clone();
+        let Some(accepted) = asked else {
+            if changes.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        tokio::select! {
+            () = versions.leads() => {}
+            _changed = changes.changed() => continue,
+        }
+        let Err(error) = versions.keep(&module, &accepted).await else {
+            failures = 0;
+            next.send_if_modified(|next| {
+                let is_last = next.as_ref().is_some_and(|next| Arc::ptr_eq(next, &accepted));
+                if is_last {
+                    *next = None;
+                }
+                is_last
+            });
+            continue;
+        };
+        failures += 1;
+        if failures == 1 {
+            let name = format!("{}/{}", module.namespace, module.name);
+            let advice = if error.is_ungranted() {
+                "; let the server get, list, create, patch and delete ConfigMaps in its namespace"
+            } else {
+                "; it is tried again"
+            };
+            tracing::warn!(
+                module = name,
+                error = error_chain(&error),
+                "a version of a module is not kept: if a later one is refused, a server that starts has none to go on with{advice}"
+            );
+        }
+        // A later version ends the delay.
+        let _later = tokio::time::timeout(retry_delay(failures), changes.changed()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::{Method, Response};
+    use metahook_core::api::kept::KeptBounds;
+
+    use super::*;
+    use crate::cluster::fake;
+
+    fn module() -> ModuleRef {
+        let [namespace, name, key] = ["n", "m", "hook.wasm"].map(str::to_owned);
+        ModuleRef { language: None, namespace, name, key, sha256: None, reader: None }
+    }
+
+    /// Answers lists as if nothing were kept, and creations as `status` says. Names of what is created, in order.
+    fn api(status: impl Fn(usize) -> u16 + Send + Sync + 'static) -> (KeptVersions, Arc<Mutex<Vec<u16>>>) {
+        let made = Arc::new(Mutex::new(Vec::new()));
+        let creations = Arc::clone(&made);
+        let api = fake::answering(move |request| {
+            let status = if request.method() == Method::POST {
+                let mut creations = lock(&creations);
+                let status = status(creations.len());
+                creations.push(status);
+                status
+            } else {
+                200
+            };
+            let body = r#"{"kind":"List","metadata":{"resourceVersion":"1"},"items":[]}"#;
+            Response::builder().status(status).body(body.to_owned()).ok()
+        });
+        (KeptVersions::new(api, KeptBounds::default()), made)
+    }
+
+    fn keeper(versions: KeptVersions, owners: &watch::Sender<BTreeSet<Owner>>) -> Keeper {
+        Keeper::new(Arc::new(versions), module(), owners.subscribe())
+    }
+
+    async fn until(what: impl Fn() -> bool) {
+        while !what() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_kept_is_tried_again_until_it_is() {
+        let (versions, made) = api(|before| if before < 2 { 500 } else { 201 });
+        let owners = watch::Sender::new(BTreeSet::from([Owner::named("c", "1")]));
+        let keeper = keeper(versions, &owners);
+        let began = tokio::time::Instant::now();
+        keeper.keep("a".repeat(64), b"module".to_vec());
+        until(|| lock(&made).len() == 3).await;
+        assert_eq!(*lock(&made), [500, 500, 201]);
+        assert!(began.elapsed() >= Duration::from_secs(30), "{:?}", began.elapsed());
+        until(|| keeper.next.borrow().is_none()).await;
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert_eq!(lock(&made).len(), 3, "once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_is_asked_for_once_for_the_same_owners() {
+        let (versions, _) = api(|_| 201);
+        let owners = watch::Sender::new(BTreeSet::from([Owner::named("c", "1")]));
+        let keeper = keeper(versions, &owners);
+        let digest = "a".repeat(64);
+        assert!(!keeper.has(&digest));
+        keeper.keep(digest.clone(), b"module".to_vec());
+        assert!(keeper.has(&digest) && !keeper.has("b"));
+        owners.send_modify(|owners| assert!(Owner::named("d", "3").joins(owners)));
+        assert!(!keeper.has(&digest), "another controller owns it, too");
+    }
+
+    #[test]
+    fn a_controller_that_is_made_again_takes_the_place_of_the_one_before() {
+        let mut all = BTreeSet::from([Owner::named("c", "1")]);
+        assert!(!Owner::named("c", "1").joins(&mut all));
+        let again = Owner::named("c", "2");
+        assert!(again.clone().joins(&mut all));
+        assert_eq!(all, BTreeSet::from([again]));
+    }
+}
