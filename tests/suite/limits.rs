@@ -66,6 +66,31 @@ pub(crate) async fn each_limit_of_a_hook_holds_at_its_bound_and_says_so_above(
     come(test, &rows).await
 }
 
+/// etcd refuses the first status, the API server's connection to it the second.
+pub(crate) async fn an_object_that_is_too_large_for_etcd_is_told_by_its_largest_part(
+    test: &mut Fixture,
+) -> Result<()> {
+    let report = |size: usize| {
+        Wat::default()
+            .prints("{\"children\":[],\"status\":{\"report\":\"")
+            .prints_times(u32::try_from(size / PIECE)?, "x".repeat(PIECE))
+            .prints("\"}}")
+            .wasm()
+    };
+    test.define_kind().await?;
+    test.store("hook", &report(1600 * KI)?).await?;
+    test.serve()?;
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(test.hook("hook"))).await?;
+    test.create(test.parent("p")).await?;
+    for size in [1600, 2048] {
+        test.store("hook", &report(size * KI)?).await?;
+        let part = format!("of which status.report has {}Ki, and etcd takes 1.5Mi of an object", size + 1);
+        let says = |event: &Value| text(event, "/message").contains(&part);
+        test.until_event("p", "SyncError", says).await?;
+    }
+    Ok(())
+}
+
 pub(crate) async fn what_a_hook_logs_within_its_limit_is_in_the_servers_log_and_the_rest_is_counted(
     test: &mut Fixture,
 ) -> Result<()> {
@@ -77,6 +102,10 @@ pub(crate) async fn what_a_hook_logs_within_its_limit_is_in_the_servers_log_and_
         Row::converges("log-over", logs("log-over", &format!("{line}\n\n"))?),
         Row::converges("lines", logs("lines", &lines(100).join("\n"))?),
         Row::converges("lines-over", logs("lines-over", &lines(101).join("\n"))?),
+        Row::converges(
+            "lines-beyond",
+            logs("lines-beyond", &format!("{line}\n{}", lines(150).join("\n\n")))?,
+        ),
         Row::converges("levels", logs("levels", r#"{"level":"warn","message":"loud"}"#)?),
     ];
     come(test, &rows).await?;
@@ -86,6 +115,7 @@ pub(crate) async fn what_a_hook_logs_within_its_limit_is_in_the_servers_log_and_
         (&rows[1], std::slice::from_ref(&line), Some(expected_messages::log(0, 1))),
         (&rows[2], &hundred, None),
         (&rows[3], &hundred, Some(expected_messages::log(1, 0))),
+        (&rows[4], std::slice::from_ref(&line), Some(expected_messages::log(150, 150 * 8 + 149 * 2))),
     ] {
         let wanted = lines.iter().cloned().chain(cut).collect::<BTreeSet<String>>();
         let logged = logged(test, row)?;

@@ -172,6 +172,7 @@ fn of_bounds() -> Vec<Test> {
         limits::{
             a_request_may_have_32_mib,
             each_limit_of_a_hook_holds_at_its_bound_and_says_so_above,
+            an_object_that_is_too_large_for_etcd_is_told_by_its_largest_part,
             what_a_hook_logs_within_its_limit_is_in_the_servers_log_and_the_rest_is_counted,
             each_bound_of_the_server_holds_and_says_so_above,
             a_hook_may_see_4_mib_of_files_and_have_32_mib_open,

@@ -72,6 +72,13 @@ HOOKS = ("sync", "finalize", "customize")
 
 # Bytes of an error's message, lines of a traceback, and lines of the stack: before the stack of the sandbox ends.
 MAX_MESSAGE = 1024
+# What costs a script nothing to import, as the book lists it.
+IMPORTED = (
+    "base64 calendar collections contextlib copy dataclasses datetime decimal difflib enum fnmatch fractions functools hashlib "
+    "heapq hmac html io ipaddress itertools json logging math operator os posixpath pprint random re secrets shlex statistics "
+    "string struct textwrap time traceback types typing unicodedata urllib.parse uuid yaml zlib"
+)
+
 # Characters of a path in an answer, and the levels that the server reads.
 MAX_PATH = 200
 MAX_NESTING = 127
@@ -357,6 +364,11 @@ def explain(error, file):
     except Exception as second:
         # The author's own __str__.
         message = f"its text cannot be made ({type(second).__name__})"
+    if isinstance(error, ModuleNotFoundError):
+        message += (
+            f"; there are {', '.join(IMPORTED.split())}, and files that the hook mounts: "
+            "\"What a script may import\" in the book's page about Python says how to bring others"
+        )
     return "\n".join([*lines, f"{place}: {kind}: {message}" if message else f"{place}: {kind}"])
 
 

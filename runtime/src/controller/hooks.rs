@@ -230,7 +230,7 @@ impl HookCaller {
         self.data.meter.counts().called(counted);
         self.data.observer.note(|| {
             let instructions = usage.map(|usage| usage.instructions);
-            let log = Log { text: log.text.clone(), lost: log.lost };
+            let log = log.clone();
             let parent = self.data.parent_id(asked.parent());
             Observed::Called { parent, call: ObservedCall { hook, instructions, log } }
         });
@@ -239,7 +239,7 @@ impl HookCaller {
 
 /// Logs each line of a hook's stderr, up to a limit.
 fn log_stderr(log: &Log) {
-    let mut lines = log.text.lines().filter(|line| !line.trim().is_empty());
+    let mut lines = log.lines();
     for line in lines.by_ref().take(MAX_LOG_LINES) {
         let LogLine { level, message } = LogLine::of(line);
         match level {
@@ -250,7 +250,7 @@ fn log_stderr(log: &Log) {
             Level::Trace => tracing::trace!(target: "hook", "{message}"),
         }
     }
-    let more = lines.count();
+    let more = lines.count() + log.lost_lines;
     if more > 0 || log.lost > 0 {
         tracing::info!(target: "hook", "{more} more lines and {} bytes beyond limits.log were cut", log.lost);
     }

@@ -124,7 +124,7 @@ impl Lines {
 fn details(calls: &[ObservedCall], end: &ReconcileEnd) -> String {
     let mut lines = String::new();
     for ObservedCall { hook, log, .. } in calls {
-        let mut text = log.text.lines().filter(|line| !line.trim().is_empty()).peekable();
+        let mut text = log.lines().peekable();
         if text.peek().is_some() {
             _ = write!(lines, "\n  {hook} hook:");
         }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn called(text: &str, lost: usize) -> Observed {
-        let log = Log { text: text.to_owned(), lost };
+        let log = Log { text: text.to_owned(), lost, lost_lines: 0 };
         let call = ObservedCall { hook: HookName::Sync, instructions: Some(70), log };
         Observed::Called { parent: parent(), call }
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 
-use crate::hash::hash64;
+use crate::hash::{Fingerprint, hash64};
 use crate::shorten;
 
 /// Warnings that are read of one answer.
@@ -42,10 +42,11 @@ pub fn text(header: &str) -> Option<String> {
 pub struct ToldWarnings(VecDeque<u64>);
 
 impl ToldWarnings {
-    /// Whether this warning about objects of a kind is to be told now.
-    pub fn is_new(&mut self, kind: &str, text: &str) -> bool {
+    /// Whether this warning about objects of a kind is to be told now: once for each version of the hooks, so that who mends one
+    /// learns whether it is mended.
+    pub fn is_new(&mut self, hooks: Option<Fingerprint>, kind: &str, text: &str) -> bool {
         let mut hash = hash64();
-        (kind, text).hash(&mut hash);
+        (hooks, kind, text).hash(&mut hash);
         let hash = hash.finish();
         if self.0.contains(&hash) {
             return false;
@@ -86,19 +87,23 @@ mod tests {
     #[test]
     fn a_warning_is_told_once_for_each_kind() {
         let mut told = ToldWarnings::default();
-        assert!(told.is_new("Pod", "a") && told.is_new("Job", "a") && told.is_new("Pod", "b"));
-        assert!(!told.is_new("Pod", "a") && !told.is_new("Job", "a"));
+        assert!(
+            told.is_new(None, "Pod", "a") && told.is_new(None, "Job", "a") && told.is_new(None, "Pod", "b")
+        );
+        assert!(!told.is_new(None, "Pod", "a") && !told.is_new(None, "Job", "a"));
+        let mended = Some(Fingerprint::of(b"another version of the hook"));
+        assert!(told.is_new(mended, "Pod", "a") && !told.is_new(mended, "Pod", "a"));
     }
 
     #[test]
     fn so_many_warnings_of_a_parent_are_remembered() {
         let mut told = ToldWarnings::default();
         let text = |nth: usize| nth.to_string();
-        assert!((0..MAX_TOLD).all(|nth| told.is_new("Pod", &text(nth))));
-        assert!(!(0..MAX_TOLD).any(|nth| told.is_new("Pod", &text(nth))));
-        assert!(told.is_new("Pod", "one more"));
+        assert!((0..MAX_TOLD).all(|nth| told.is_new(None, "Pod", &text(nth))));
+        assert!(!(0..MAX_TOLD).any(|nth| told.is_new(None, "Pod", &text(nth))));
+        assert!(told.is_new(None, "Pod", "one more"));
         assert_eq!(told.0.len(), MAX_TOLD);
-        assert!(told.is_new("Pod", &text(0)), "the oldest was forgotten");
-        assert!(!told.is_new("Pod", "one more"));
+        assert!(told.is_new(None, "Pod", &text(0)), "the oldest was forgotten");
+        assert!(!told.is_new(None, "Pod", "one more"));
     }
 }

@@ -17,11 +17,12 @@ use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::server_objects::ServerObjects;
 use metahook_core::json::yaml::to_yaml_string;
 use metahook_core::object::id::Resource;
+use metahook_core::object::too_large;
 use metahook_core::pacing::{Rate, RateLimiter};
 use metahook_core::reconcile::api_warnings::{self, MAX_WARNINGS};
 use metahook_core::reconcile::outcome::Retry;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::BoxError;
 
@@ -217,8 +218,8 @@ impl ApiClient {
     /// Sends JSON; every status is an answer, but one that only asks to come later. Each write has a body: where that is sent
     /// the gate is checked last.
     pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Answer, Unreachable> {
-        self.exchange(method, path, Content { kind: "application/json", body: Some(body) }, Answers::Object)
-            .await
+        let content = Content { kind: "application/json", body: Some(body) };
+        Ok(self.exchange(method, path, content, Answers::Object).await?.about(body))
     }
 
     /// Sends a question, which changes nothing: whoever leads, it is answered.
@@ -228,7 +229,8 @@ impl ApiClient {
 
     /// `kind`: the content type of the patch.
     pub(crate) async fn patch(&self, kind: &str, path: &str, body: &Value) -> Result<Answer, Unreachable> {
-        self.exchange(Method::PATCH, path, Content { kind, body: Some(body) }, Answers::Object).await
+        let content = Content { kind, body: Some(body) };
+        Ok(self.exchange(Method::PATCH, path, content, Answers::Object).await?.about(body))
     }
 
     /// Reads what has answers of this kind.
@@ -358,6 +360,18 @@ impl Answer {
     /// The API server's word for a refusal, for example `AlreadyExists`.
     pub(crate) fn reason(&self) -> String {
         self.refusal().reason
+    }
+
+    /// The answer to what was sent: a refusal of what is too large says what is.
+    fn about(self, sent: &Value) -> Self {
+        let too_large =
+            if self.status.is_success() { None } else { too_large::explained(&self.message(), sent) };
+        match too_large {
+            Some(message) => {
+                Self { body: json!({ "reason": self.reason(), "message": message }).to_string(), ..self }
+            }
+            None => self,
+        }
     }
 
     /// Message of a refusal, in one line.

@@ -239,15 +239,17 @@ impl Parents {
         lock(&self.differing)
     }
 
-    /// Records what the API server has against a write for a parent, each text once for a parent and kind of objects.
+    /// Records what the API server has against a write for a parent, each text once for a parent, a kind of objects and a
+    /// version of the hooks.
     pub(crate) fn record_api_warnings(&self, parent: &Key, op: &Op, texts: &[String]) {
         if texts.is_empty() {
             return;
         }
         let Some(parent) = self.data.parents.get(parent) else { return };
         let (id, mut all) = (op.id(), lock(&self.api_warnings));
-        let told = all.or_default(&parent.key);
-        for text in texts.iter().filter(|text| told.is_new(&id.resource.gvk.kind, text)) {
+        let (told, hooks) =
+            (all.or_default(&parent.key), self.hooks.loaded().ok().map(|hooks| hooks.identity));
+        for text in texts.iter().filter(|text| told.is_new(hooks, &id.resource.gvk.kind, text)) {
             let message = format!("{} {id}: the API server warns: {text}", op.verb());
             self.data.recorder.record(&parent, EventReason::ApiWarning, &message);
         }

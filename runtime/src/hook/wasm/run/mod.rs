@@ -116,11 +116,20 @@ pub struct Called {
 }
 
 /// The text that a hook printed on stderr.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Log {
     pub text: String,
     /// Bytes beyond the limit.
     pub lost: usize,
+    /// Lines with text that begin beyond it.
+    pub lost_lines: usize,
+}
+
+impl Log {
+    /// Lines that are not blank.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.text.lines().filter(|line| !line.trim().is_empty())
+    }
 }
 
 /// The part of its budget that a call used.
@@ -300,7 +309,7 @@ impl Called {
         let instructions = limits.instructions.saturating_sub(left);
         let usage = Usage { instructions, memory: state.limiter.peak_memory };
         let text = String::from_utf8_lossy(&state.stderr.bytes).into_owned();
-        let log = Log { text, lost: state.stderr.lost };
+        let log = Log { text, lost: state.stderr.lost, lost_lines: state.stderr.lost_lines };
         let pure = !state.clock.realtime_read;
         let answer = match ran.ended {
             Ok(()) => Ok(std::mem::take(&mut state.stdout.bytes)),

@@ -90,8 +90,11 @@ pub struct CallState {
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
     memory: Reservation,
-    /// Bytes beyond the bound.
+    /// Bytes beyond the bound, and the lines that begin there.
     pub(crate) lost: usize,
+    pub(crate) lost_lines: usize,
+    /// The line that is written now has text, and began before.
+    is_within_line: bool,
     bound: usize,
 }
 
@@ -180,7 +183,7 @@ impl CallState {
 impl Output {
     fn new(bound: u64, memory: Reservation) -> Self {
         let bound = usize::try_from(bound).unwrap_or(usize::MAX);
-        Self { bytes: Vec::new(), memory, lost: 0, bound }
+        Self { bytes: Vec::new(), memory, lost: 0, lost_lines: 0, is_within_line: false, bound }
     }
 
     /// Takes the output so far and the room for more, which are gone from here.
@@ -213,7 +216,15 @@ impl Output {
             self.bytes.reserve_exact(wanted - self.bytes.len());
         }
         self.bytes.extend_from_slice(kept);
+        if self.lost == 0 {
+            self.is_within_line = self.bytes.last().is_some_and(|last| *last != b'\n');
+        }
         self.lost = self.lost.saturating_add(lost.len());
+        for byte in lost {
+            let is_end = *byte == b'\n';
+            self.lost_lines += usize::from(!is_end && !self.is_within_line);
+            self.is_within_line = !is_end;
+        }
         Ok(())
     }
 }
@@ -274,9 +285,10 @@ mod tests {
             output.push(bytes).unwrap();
             assert_eq!(output.lost, 0);
         }
-        output.push(b"e").unwrap();
-        output.push(b"fg").unwrap();
-        assert_eq!((output.bytes.as_slice(), output.lost), (b"abcd".as_slice(), 3));
+        for bytes in [b"e\n\nf".as_slice(), b"g\n", b"h"] {
+            output.push(bytes).unwrap();
+        }
+        assert_eq!((output.bytes.as_slice(), output.lost, output.lost_lines), (b"abcd".as_slice(), 7, 2));
     }
 
     #[test]
