@@ -31,6 +31,13 @@ pub fn output(budget: &str) -> String {
     format!("the hook printed more than {budget} (limits.output)")
 }
 
+/// Of an object of so many KiB, nearly all of which one part has, once or with the annotation that repeats it.
+pub fn too_large(whole: usize, part: &str, kibi: usize) -> String {
+    format!(
+        "it is too large: {whole}Ki as JSON, of which {part} has {kibi}Ki, and etcd takes 1.5Mi of an object, unless its --max-request-bytes says more: write less, or to several objects (Request entity too large: limit is 3145728)"
+    )
+}
+
 /// In the server's log.
 pub fn log(lines: usize, bytes: usize) -> String {
     format!("{lines} more lines and {bytes} bytes beyond limits.log were cut")

@@ -225,9 +225,10 @@ pub(crate) fn large_answers(test: &Fixture) -> Result<Vec<Row>> {
         Wat::default().prints(start).prints_times(times / 10_000, piece.repeat(10_000)).prints(end).wasm()
     };
     let million = expected_messages::children(1_000_001, 10_000);
-    let too_large = "Request entity too large: limit is 3145728"; // the API server's own words
-    let status_why = format!("status {} {}/status: {too_large}", test.kind().kind, test.name());
-    let child_why = format!("create ConfigMap {}/large: {too_large}", test.name());
+    let status_why = expected_messages::too_large(3907, "status.is", 3907);
+    let status_why = format!("status {} {}/status: {status_why}", test.kind().kind, test.name());
+    let child_why = expected_messages::too_large(62_501, "data.is", 31_251);
+    let child_why = format!("create ConfigMap {}/large: {child_why}", test.name());
     let status = many(r#"{"children":[],"status":{"is":""#, 4_000_000, "a", r#""}}"#)?;
     let large =
         r#"{"children":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large"},"data":{"is":""#;

@@ -10,6 +10,7 @@
 //! | `spaces`, `half`, `two`, `no-text`, `twice` | the interpreter prints the answer |
 //! | all that are no hook but `text` | a script is a text |
 
+use acceptance::expected_messages;
 use acceptance::fixture::Fixture;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -188,7 +189,8 @@ fn rows(test: &Fixture, language: &'static str, number: usize) -> Vec<Row> {
         "def sync(request):\n    return {'children': [], 'status': {'is': 'a' * 3200000}}\n",
         "export function sync(request) { return { children: [], status: { is: 'a'.repeat(3200000) } }; }\n",
     ][number];
-    let status = format!("status {} {}/status: Request entity too large", test.kind().kind, test.name());
+    let status = expected_messages::too_large(3126, "status.is", 3126);
+    let status = format!("status {} {}/status: {status}", test.kind().kind, test.name());
     let no_script = ["def sync(request):\n    return {\n", "export function sync(request) {\n"][number];
     let refused =
         ["the script cannot be used: hook:2: SyntaxError", "the script cannot be used: hook:2: SyntaxError"]

@@ -2,7 +2,8 @@
 
 `<controller> compile <file>` makes bytecode of the script on stdin. `<controller> <hook> <file>` runs the bytecode in
 /hook/.code, calls the script's function for the hook with the request on stdin, and writes the answer to stdout.
-What the script prints goes to stderr, which is the log.
+What the script prints goes to stderr, which is the log. A number behind the file is the budget that a call before used up: an
+error stops this one on its way, and says where.
 """
 
 # Whatever scripts may import is imported here, before the snapshot: at a call nothing is read from a disk.
@@ -90,6 +91,29 @@ MAGIC = b"metahook 1 " + sys.version.split()[0].encode() + b"\n"
 
 class ScriptError(Exception):
     """What is wrong with a script, in words that name its file and line."""
+
+
+class Stopped(BaseException):
+    """The script would go on for too long."""
+
+
+# Instructions that a line of a script takes while it is counted: those of few lines are more.
+INSTRUCTIONS = 20_000
+
+
+def stop_within(budget, file):
+    """Stops a script that goes on for long. `budget`: instructions."""
+    path = HOOK + file
+    left = budget // INSTRUCTIONS
+
+    def line(frame, event, arg):
+        nonlocal left
+        left -= event == "line"
+        if left < 0:
+            raise Stopped
+        return line
+
+    sys.settrace(lambda frame, event, arg: line if frame.f_code.co_filename == path else None)
 
 
 def stub(name, **members):
@@ -380,6 +404,8 @@ class Run(exports.Run):
         try:
             file = sys.argv[2]
             sys.setrecursionlimit(MAX_DEPTH)
+            if len(sys.argv) > 3:
+                stop_within(int(sys.argv[3]), file)
             main(sys.argv[1], file)
         except SystemExit as error:
             fail(f"{file}: SystemExit: the script ended itself with {error.code!r}; return an object instead")

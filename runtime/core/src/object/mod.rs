@@ -10,7 +10,6 @@ pub mod selector;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
-pub mod too_large;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

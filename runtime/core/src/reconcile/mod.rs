@@ -15,6 +15,7 @@ pub mod ports;
 pub mod rollout;
 pub mod sequence;
 pub mod shown;
+pub mod too_large;
 pub mod trigger;
 pub mod watched;
 

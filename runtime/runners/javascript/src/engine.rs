@@ -20,6 +20,10 @@ const STACK: usize = 48 << 10;
 /// Bytes that a call allocates before rings of values are looked for: seldom as many.
 const COLLECT: usize = 8 << 20;
 
+/// Instructions between two questions of the engine whether it goes on, of which each has 10,000 jumps and calls: of few
+/// scripts they are more.
+const INSTRUCTIONS: u64 = 3_000_000;
+
 const DRIVER: &str = include_str!("driver.js");
 
 pub(crate) struct Engine {
@@ -81,6 +85,18 @@ fn warm<'js>(ctx: &Ctx<'js>, driver: &Object<'js>) -> Result<()> {
     let answer: Value<'_> = warm.call((request,))?;
     ctx.json_stringify(answer)?;
     Ok(())
+}
+
+/// Stops a script that goes on for long: it is an uncatchable error where the script is then. `budget`: instructions.
+pub(crate) fn stop_within(budget: u64) {
+    start();
+    if let Some(engine) = ENGINE.get() {
+        let mut left = budget / INSTRUCTIONS;
+        engine.context.runtime().set_interrupt_handler(Some(Box::new(move || {
+            left = left.wrapping_sub(1);
+            left == 0
+        })));
+    }
 }
 
 /// A line of the log.

@@ -2,7 +2,8 @@
 //!
 //! `<controller> compile <file>` makes bytecode of the script on stdin. `<controller> <hook> <file>` runs the bytecode in
 //! /hook/.code, calls the script's function for the hook with the request on stdin, and writes the answer to stdout.
-//! What the script prints goes to stderr, which is the log.
+//! What the script prints goes to stderr, which is the log. A number behind the file is the budget that a call before used up: an
+//! error stops this one on its way, and says where.
 
 mod bytecode;
 mod engine;
@@ -29,6 +30,9 @@ fn run() -> Result<(), String> {
     let (Some(hook), Some(file)) = (arguments.next(), arguments.next()) else { return Err(USAGE.into()) };
     let mut input = Vec::new();
     std::io::stdin().read_to_end(&mut input).map_err(|error| format!("cannot read stdin: {error}"))?;
+    if let Some(budget) = arguments.next().and_then(|budget| budget.parse().ok()) {
+        engine::stop_within(budget);
+    }
     let answer = match hook.as_str() {
         "compile" => script::compile(&file, input)?,
         "sync" | "finalize" | "customize" => script::call(&hook, &file, input)?,

@@ -7,6 +7,7 @@ mod call_error;
 mod component;
 mod concurrency;
 mod pool;
+mod stopped_at;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -28,10 +29,10 @@ use super::compile::{
     Code, CodeSpace, Compiled, Digest, Engines, ModuleError, ModuleFacts, ModuleSettings, Origin, StartWork,
     component_engine_config, engine_config,
 };
-pub(crate) use super::wasi::Script;
 use super::wasi::{
     self, CallState, ComponentState, Exit, MAX_INSTANCES, MAX_MEMORIES, MAX_TABLES, YIELD_INTERVAL,
 };
+pub(crate) use super::wasi::{COMPILE, Script};
 pub use super::wasi::{Call, Files, MountedFiles, MountedFolder, Seed};
 pub use crate::memory::Reservation;
 pub use call_error::CallError;
@@ -234,8 +235,19 @@ impl Runtime {
         called.unwrap_or_else(|| Called::failed(CallError::Stopping))
     }
 
-    /// Calls a module once. No state outlives the call.
+    /// Calls a module once. No state outlives the call. A script that used up its instructions is run again, to learn where.
     pub async fn call(&self, module: &Module, call: Call<'_>) -> Called {
+        let again = module.script.as_ref().map(|script| (script, call.clone()));
+        let mut called = self.call_once(module, module.script.as_ref(), call).await;
+        if let (Err(CallError::Instructions { place, .. }), Some((script, call))) =
+            (&mut called.answer, again)
+        {
+            *place = self.stopped_at(module, script, call).await.unwrap_or_default();
+        }
+        called
+    }
+
+    async fn call_once(&self, module: &Module, script: Option<&Script>, call: Call<'_>) -> Called {
         if call.request.len() > MAX_REQUEST {
             return Called::failed(CallError::Request(RequestTooLarge(call.request.len())));
         }
@@ -243,8 +255,8 @@ impl Runtime {
         let turns = CallTurns::first(begun, call.limits.timeout).await;
         let turns = (turns, self.watchdog.watch(call.controller, call.hook));
         let run = match &module.ready {
-            Ready::Module(ready) => self.run_module(ready.clone(), module, call, turns),
-            Ready::Component(ready) => self.run_component(ready.clone(), module, call, turns),
+            Ready::Module(ready) => self.run_module(ready.clone(), (module.start, script), call, turns),
+            Ready::Component(ready) => self.run_component(ready.clone(), (module.start, script), call, turns),
         };
         let is_trusted = module.conduct.is_trusted() && module.start.cost() == 0;
         match self.threads.run(run, is_trusted).await {
@@ -260,12 +272,12 @@ impl Runtime {
     fn run_module(
         &self,
         ready: InstancePre<CallState>,
-        module: &Module,
+        (start_work, script): (StartWork, Option<&Script>),
         call: Call<'_>,
         (turns, watch): (CallTurns, Watch),
     ) -> BoxFuture<'static, (Called, Duration)> {
-        let (limits, start_cost) = (call.limits, module.start.cost());
-        let state = CallState::with_script(call, module.script.as_ref(), self.max_table_elements);
+        let (limits, start_cost) = (call.limits, start_work.cost());
+        let state = CallState::with_script(call, script, self.max_table_elements);
         let mut store = Store::new(&self.engines.modules, state);
         store.limiter(CallState::limiter);
         Box::pin(async move {
@@ -278,13 +290,13 @@ impl Runtime {
     fn run_component(
         &self,
         ready: ReadyComponent,
-        module: &Module,
+        (start_work, script): (StartWork, Option<&Script>),
         call: Call<'_>,
         (turns, watch): (CallTurns, Watch),
     ) -> BoxFuture<'static, (Called, Duration)> {
-        let (limits, request, start_cost) = (call.limits, call.request.clone(), module.start.cost());
+        let (limits, request, start_cost) = (call.limits, call.request.clone(), start_work.cost());
         let hook = call.hook.to_owned();
-        let state = ComponentState::new(call, module.script.as_ref(), self.max_table_elements);
+        let state = ComponentState::new(call, script, self.max_table_elements);
         let mut store = Store::new(&self.engines.components, state);
         store.limiter(ComponentState::limiter);
         Box::pin(async move {

@@ -11,7 +11,9 @@ use tokio::time::Instant;
 
 use super::registry::{Loaded, ModuleRegistry};
 use crate::hook::wasm::compile::{Digest, ModuleBounds, ModuleError, blocking};
-use crate::hook::wasm::run::{Call, CallError, Files, MountedFolder, Reservation, Runtime, Script, Seed};
+use crate::hook::wasm::run::{
+    COMPILE, Call, CallError, Files, MountedFolder, Reservation, Runtime, Script, Seed,
+};
 
 /// Bytes of a script, as much as a ConfigMap holds.
 const MAX_SCRIPT: u64 = 1 << 20;
@@ -35,9 +37,6 @@ const BYTECODE: &str = ".code";
 /// A runner that a cache keeps is held for this long after the start of a server. A script that comes later loads it again,
 /// and a server without scripts gets its memory back.
 const PREPARED_TIMEOUT: Duration = Duration::from_mins(5);
-
-/// `argv[1]` that makes bytecode.
-const COMPILE: &str = "compile";
 
 /// The caller of a load.
 #[derive(Debug, Default, Clone, Copy)]
@@ -145,7 +144,7 @@ impl ModuleRegistry {
         let (digest, size, source) = (Digest::of(&source), source.len(), Bytes::from(source));
         let script = |files: Files| {
             let folder = MountedFolder { path: FOLDER.to_owned(), files: files.into() };
-            Script { file: file.to_owned(), folder }
+            Script { file: file.to_owned(), folder, stop_within: None }
         };
         let none = script(Files::new());
         let compiler = Runtime::script(Arc::clone(&runner), digest, size, Duration::ZERO, none);

@@ -19,7 +19,7 @@ pub use determinism::Seed;
 pub(crate) use determinism::Seeds;
 pub use mounts::{Files, MountedFiles, MountedFolder};
 pub(super) use preview2::{Charge, ComponentState, component_linker};
-pub(crate) use state::Script;
+pub(crate) use state::{COMPILE, Script};
 pub use state::{Call, CallState};
 pub(super) use state::{MAX_INSTANCES, MAX_MEMORIES, MAX_TABLES, RefusedGrowth};
 

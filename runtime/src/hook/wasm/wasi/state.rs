@@ -30,6 +30,9 @@ pub struct Call<'a> {
     pub memory: Reservation,
 }
 
+/// `argv[1]` by which an interpreter makes bytecode of a script.
+pub(crate) const COMPILE: &str = "compile";
+
 /// The script that an interpreter runs, as the interpreter sees it.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
@@ -37,12 +40,15 @@ pub(crate) struct Script {
     pub(crate) file: String,
     /// Mounted before all others.
     pub(crate) folder: MountedFolder,
+    /// `argv[3]`: instructions within which the interpreter stops the script, and says where.
+    pub(crate) stop_within: Option<String>,
 }
 
 impl Call<'_> {
     /// `argv`
     pub(super) fn args<'a>(&'a self, script: Option<&'a Script>) -> impl Iterator<Item = &'a str> {
-        [self.controller, self.hook].into_iter().chain(script.map(|script| script.file.as_str()))
+        let of_script = script.map(|script| [Some(script.file.as_str()), script.stop_within.as_deref()]);
+        [self.controller, self.hook].into_iter().chain(of_script.into_iter().flatten().flatten())
     }
 
     /// The folders that the program may read.
@@ -220,12 +226,21 @@ impl Output {
             self.is_within_line = self.bytes.last().is_some_and(|last| *last != b'\n');
         }
         self.lost = self.lost.saturating_add(lost.len());
-        for byte in lost {
-            let is_end = *byte == b'\n';
-            self.lost_lines += usize::from(!is_end && !self.is_within_line);
-            self.is_within_line = !is_end;
-        }
+        self.count_lines(lost);
         Ok(())
+    }
+
+    fn count_lines(&mut self, lost: &[u8]) {
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', lost) {
+            self.lost_lines += usize::from(end > start && !self.is_within_line);
+            self.is_within_line = false;
+            start = end + 1;
+        }
+        if start < lost.len() {
+            self.lost_lines += usize::from(!self.is_within_line);
+            self.is_within_line = true;
+        }
     }
 }
 

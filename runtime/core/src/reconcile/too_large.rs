@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::children::last_applied::LAST_APPLIED;
 use crate::json::size::ValueSize;
 
 /// A part that is named has this share of the whole at least: one in two.
@@ -28,10 +29,17 @@ fn kibi(bytes: usize) -> String {
 
 /// The innermost part that has at least half of a document's bytes, such as `status.report` or `data["a.log"]`, with its bytes;
 /// `None` where the document has no such part.
+///
+/// Metadata do not count where they repeat the rest, as last applied.
 fn largest_part(document: &Value) -> Option<(String, usize)> {
-    let whole = ValueSize::of(document).text;
+    let repeat = document.pointer("/metadata/annotations").and_then(|all| all.get(LAST_APPLIED));
+    let metadata = repeat.and_then(|_| document.get("metadata"));
+    let is_counted = |part: &Value| !metadata.is_some_and(|metadata| std::ptr::eq(metadata, part));
+    let whole = ValueSize::of(document).text - metadata.map_or(0, |metadata| ValueSize::of(metadata).text);
     let (mut path, mut part, mut found) = (String::new(), document, None);
-    while let Some((step, inner, size)) = largest_within(part).filter(|(_, _, size)| size * SHARE >= whole) {
+    while let Some((step, inner, size)) =
+        largest_within(part, is_counted).filter(|(_, _, size)| size * SHARE >= whole)
+    {
         if step.starts_with('[') || path.is_empty() {
             path += &step;
         } else {
@@ -44,7 +52,7 @@ fn largest_part(document: &Value) -> Option<(String, usize)> {
 }
 
 /// The largest value of a list or an object, and how a path names it.
-fn largest_within(part: &Value) -> Option<(String, &Value, usize)> {
+fn largest_within(part: &Value, is_counted: impl Fn(&Value) -> bool) -> Option<(String, &Value, usize)> {
     let sized = |inner| (inner, ValueSize::of(inner).text);
     match part {
         Value::Array(items) => {
@@ -53,8 +61,11 @@ fn largest_within(part: &Value) -> Option<(String, &Value, usize)> {
             Some((format!("[{at}]"), inner, size))
         }
         Value::Object(members) => {
-            let (key, (inner, size)) =
-                members.iter().map(|(key, inner)| (key, sized(inner))).max_by_key(|(_, (_, size))| *size)?;
+            let (key, (inner, size)) = members
+                .iter()
+                .filter(|(_, inner)| is_counted(inner))
+                .map(|(key, inner)| (key, sized(inner)))
+                .max_by_key(|(_, (_, size))| *size)?;
             let is_word = |key: &str| key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
             let step = if is_word(key) { key.clone() } else { format!("[{key:?}]") };
             Some((step, inner, size))
@@ -81,6 +92,8 @@ mod tests {
         assert_eq!(path(&json!({ "spec": { "a": text, "b": text, "c": text } })).as_deref(), Some("spec"));
         assert_eq!(path(&json!({ "a": text, "b": text, "c": text })), None);
         assert_eq!(path(&json!("text")), None);
+        let applied = json!({ "annotations": { LAST_APPLIED: "x".repeat(3000) } });
+        assert_eq!(path(&json!({ "data": { "a": text }, "metadata": applied })).as_deref(), Some("data.a"));
         let (_, size) = largest_part(&json!({ "data": text, "b": 1 })).unwrap();
         assert_eq!(size, 1002);
     }
