@@ -44,6 +44,7 @@ mod said;
 mod scaffold;
 mod schemas;
 mod scripts;
+mod second_day;
 mod secrecy;
 mod services;
 mod settling;
@@ -590,6 +591,9 @@ fn of_scripts() -> Vec<Test> {
     let python = tests![
         scripts::{
             a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a_line,
+        },
+        second_day::{
+            the_second_day_of_a_hook,
         },
         hostile_scripts::{
             scripts_in_python_do_no_harm,
