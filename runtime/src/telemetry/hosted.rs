@@ -12,8 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::sync::lock;
-use crate::telemetry::labels;
-use crate::telemetry::metrics::{ControllerLabels, describe};
+use crate::telemetry::{ControllerLabels, describe, labels};
 
 /// Figures of one hosted controller, in the scrapes as long as it is held.
 pub(crate) struct HostedMeter {

@@ -9,12 +9,11 @@ use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::status::Finding;
 use metahook_core::cache::budget::CacheFigures;
-use metahook_core::controller_metrics::{BUCKETS, ControllerMetrics, Metric, MetricKind};
+use metahook_core::controller_metrics::{BUCKETS, ControllerMetrics, Metric};
 use metahook_core::pacing::memory::MemoryFigures;
 use metahook_core::shadow::tally::ShadowTally;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
@@ -27,7 +26,7 @@ use crate::telemetry::open_watches::OpenWatches;
 use crate::telemetry::standard::{self, HostMeter, QueueMeter, RequestCounts};
 use crate::telemetry::webhooks;
 pub(crate) use crate::telemetry::webhooks::WebMeter;
-use crate::telemetry::{Labels, labels};
+use crate::telemetry::{ControllerLabels, Labels, describe, labels};
 
 /// Content type of a scrape.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -55,9 +54,6 @@ type Leads = (Arc<str>, Arc<dyn Fn() -> bool + Send + Sync>);
 
 /// Meters, as long as their owners hold them.
 struct Meters<T>(Mutex<Vec<Weak<T>>>);
-
-/// The labels of all series of one controller.
-pub(super) type ControllerLabels = [(&'static str, String); 2];
 
 /// Counts of one controller.
 pub(crate) struct Meter {
@@ -308,19 +304,6 @@ fn encode_durations(
         family.encode_histogram::<Labels<'_>>(durations.sum, durations.count, &buckets, None)?;
     }
     Ok(())
-}
-
-pub(super) fn describe<'a>(
-    encoder: &'a mut DescriptorEncoder<'_>,
-    name: &'a str,
-    metric: Metric,
-) -> Result<MetricEncoder<'a>, fmt::Error> {
-    let kind = match metric.kind() {
-        MetricKind::Counter => MetricType::Counter,
-        MetricKind::Gauge => MetricType::Gauge,
-        MetricKind::Histogram => MetricType::Histogram,
-    };
-    encoder.encode_descriptor(name, metric.meaning(), None, kind)
 }
 
 fn pairs(map: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
