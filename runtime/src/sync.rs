@@ -1,8 +1,7 @@
-//! Locks, tasks and counters: std mutexes whose poison is ignored, tasks whose panics are noticed, open watches.
+//! Locks and tasks: std mutexes whose poison is ignored, tasks whose panics are noticed.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
@@ -54,30 +53,6 @@ impl Tasks {
 impl Drop for UntilDropped<'_> {
     fn drop(&mut self) {
         lock(&self.0.running).abort_all();
-    }
-}
-
-/// Number of the watches that are open.
-#[derive(Clone, Default)]
-pub(crate) struct OpenWatches(Arc<AtomicU64>);
-
-/// A watch that is open until this is dropped.
-pub(crate) struct OpenWatch(OpenWatches);
-
-impl OpenWatches {
-    pub(crate) fn begin(&self) -> OpenWatch {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        OpenWatch(self.clone())
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for OpenWatch {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -85,6 +85,9 @@ async fn two_servers(test: &mut Fixture) -> Result<Servers> {
     })
     .await?;
     ensure!(second.writes().is_empty(), "the standby wrote {:?}", second.writes());
+    let ready = "metahook_controller_ready";
+    ensure!(metric(metrics[0], ready)? > 0.0, "the leader does not tell of the controller");
+    ensure!(metric(metrics[1], ready).is_err(), "the standby tells of a controller that the leader has");
     Ok(Servers { first, standby, second, metrics, probes })
 }
 

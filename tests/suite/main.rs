@@ -34,6 +34,7 @@ mod modules;
 mod mounts;
 mod node;
 mod other_servers;
+mod outages;
 mod packed;
 mod pause;
 mod purity;
@@ -498,6 +499,9 @@ fn of_conditions() -> Vec<Test> {
             a_kept_version_is_not_called_against_a_pin,
             a_kept_version_is_listed_and_put_back,
             kept_versions_pass_on_to_a_controller_that_is_made_again,
+        },
+        outages::{
+            a_controller_that_is_not_ready_is_a_metric_until_it_is_gone,
         },
         pause::{
             a_paused_parent_stays_as_it_is_and_its_deletion_waits,

@@ -47,18 +47,31 @@ table! {
     ParentsFailing = ("parents_failing", MetricKind::Gauge, "");
     /// Parents that are paused.
     ParentsPaused = ("parents_paused", MetricKind::Gauge, "");
+    /// Parents whose reconciles wait, since they ask for more deletions than a change may cause.
+    ParentsHeld = ("parents_held", MetricKind::Gauge, "");
+    /// Parents that are rationed, since what their hook answers triggers one reconcile after the other.
+    ParentsThrottled = ("parents_throttled", MetricKind::Gauge, "");
     /// Most memory that a call used.
     HookMemory = ("hook_memory_max_bytes", MetricKind::Gauge, "");
     /// Most instructions that a call used.
     HookInstructions = ("hook_instructions_max", MetricKind::Gauge, "");
     /// Time from a request to its answer.
     HookCallDuration = ("hook_call_duration_seconds", MetricKind::Histogram, "");
+    /// 1 where the controller's condition `Ready` is `True`, else 0; `reason` is that of the condition. Also of a controller that cannot
+    /// start. A server that stands by has no such series.
+    ControllerReady = ("controller_ready", MetricKind::Gauge, "reason");
+    /// 1 where a hook runs its last good version, since the one that is stored is refused or gone.
+    LastGoodInUse = ("last_good_in_use", MetricKind::Gauge, "");
+    /// Versions of modules and scripts that were refused.
+    VersionsRefused = ("versions_refused", MetricKind::Counter, "");
     /// Modules compiled since the server started.
     ModuleCompilations = ("module_compilations", MetricKind::Counter, "");
     /// 1 where another server hosts the same controllers and writes, too.
     OtherServers = ("other_servers", MetricKind::Gauge, "");
     /// Watches of the API server that are open.
     Watches = ("watches", MetricKind::Gauge, "");
+    /// Watches of the API server that fail now: they cannot list, or cannot watch.
+    WatchesBroken = ("watches_broken", MetricKind::Gauge, "");
     /// Memory that reconciles may take at once.
     MemoryBudget = ("memory_budget_bytes", MetricKind::Gauge, "");
     /// Memory that reconciles have reserved.
@@ -131,6 +144,8 @@ pub struct ControllerMetrics {
     pub settled: usize,
     pub failing: usize,
     pub paused: usize,
+    pub held: usize,
+    pub throttled: usize,
     pub most_memory: u64,
     pub most_instructions: u64,
     /// Since they were reported last, without limits.

@@ -42,6 +42,7 @@ pub mod pacing;
 pub mod presence;
 pub mod readiness;
 pub mod reconcile;
+pub mod refused_versions;
 pub mod related;
 pub mod rollout;
 pub mod settled;

@@ -46,10 +46,14 @@ pub(crate) fn watch(
     let config = watcher::Config { field_selector, timeout, ..watcher::Config::default() };
     let resource = Arc::clone(resource);
     let mut pause = Pause::default();
-    let open = api.watches.begin();
+    let mut open = api.watches.begin();
     watcher(objects, config).filter_map(move |item| {
-        let _open = &open;
         let event = item.map(|event| translate(event, &resource)).transpose();
+        match &event {
+            Some(Ok(event)) => open.came(event),
+            Some(Err(_)) => open.broke(),
+            None => {}
+        }
         let wait = pause.after(event.as_ref());
         async move {
             if let Some(wait) = wait {

@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use metahook_core::api::server_objects::ServerObjects;
+use metahook_core::cache::watch_breaks::{BREAK_TIMEOUT, MAX_BREAKS};
 use metahook_core::cache::{Cache, CacheEvent};
 use metahook_core::object::Object;
 use metahook_core::object::cached::CachedObject;
@@ -88,15 +89,8 @@ struct Trouble {
     last: Instant,
 }
 
-/// A watch that is taken up again tells nothing as long as nothing changes: one that has not broken for this long, which
-/// is longer than the longest pause between two tries and the time of an unanswered one, is whole again.
-const TROUBLE_TIMEOUT: Duration = Duration::from_mins(2);
-
 /// A first list that takes longer is told.
 const SLOW_LIST: Duration = Duration::from_secs(10);
-
-/// A watch that breaks so often in a row is in trouble; others are taken up again before a user could read of it.
-const MAX_BREAKS: u32 = 3;
 
 impl Store {
     /// To be called before one of the objects is written.
@@ -221,7 +215,7 @@ impl Store {
             (None, false) if lock(&self.opened).elapsed() >= SLOW_LIST => {
                 Some(format!("{kind} cannot be listed: no list within {} s", SLOW_LIST.as_secs()))
             }
-            (Some(Trouble { why, times: MAX_BREAKS.., last }), true) if last.elapsed() < TROUBLE_TIMEOUT => {
+            (Some(Trouble { why, times: MAX_BREAKS.., last }), true) if last.elapsed() < BREAK_TIMEOUT => {
                 Some(format!("{kind} cannot be watched: {why}"))
             }
             (Some(_) | None, _) => None,

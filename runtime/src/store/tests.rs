@@ -62,13 +62,17 @@ async fn trouble_is_reported_while_it_lasts_before_the_first_list_and_after() {
             list()
         }
     });
+    let metric = api.watches.clone();
     let store = Stores::new(api).open(&config_maps());
     until(|| store.trouble().is_some_and(|why| why.contains("ConfigMap cannot be listed"))).await;
+    assert_eq!(metric.broken(), 1);
     store.synced().await;
-    assert_eq!(store.trouble(), None, "it could be listed");
+    assert_eq!((store.trouble(), metric.broken()), (None, 0), "it could be listed");
     until(|| store.trouble().is_some_and(|why| why.contains("cannot be watched"))).await;
+    assert_eq!(metric.broken(), 1);
     until(|| watches.load(Ordering::Relaxed) == 9).await;
     until(|| store.trouble().is_none()).await;
+    assert_eq!(metric.broken(), 0);
     assert_eq!(lists.load(Ordering::Relaxed), 6);
 }
 

@@ -7,24 +7,26 @@ use std::time::Duration;
 
 use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::HookName;
+use metahook_core::api::status::Finding;
 use metahook_core::cache::budget::CacheFigures;
-use metahook_core::controller_metrics::{BUCKETS, ControllerMetrics, Metric, MetricKind};
+use metahook_core::controller_metrics::{BUCKETS, ControllerMetrics, Metric};
 use metahook_core::pacing::memory::MemoryFigures;
 use metahook_core::shadow::tally::ShadowTally;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::memory::MemoryBudget;
 use crate::queue::QueueFigures;
-use crate::sync::{OpenWatches, lock};
+use crate::sync::lock;
+use crate::telemetry::hosted::{self, HostedMeter};
+use crate::telemetry::open_watches::OpenWatches;
 use crate::telemetry::standard::{self, HostMeter, QueueMeter, RequestCounts};
 use crate::telemetry::webhooks;
 pub(crate) use crate::telemetry::webhooks::WebMeter;
-use crate::telemetry::{Labels, labels};
+use crate::telemetry::{ControllerLabels, Labels, describe, labels};
 
 /// Content type of a scrape.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -33,6 +35,7 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 #[derive(Clone)]
 pub struct Metrics {
     controllers: Arc<Meters<Meter>>,
+    hosted: Arc<Meters<HostedMeter>>,
     webhooks: Arc<Meters<WebMeter>>,
     queues: Arc<Meters<QueueMeter>>,
     host: Arc<HostMeter>,
@@ -54,7 +57,7 @@ struct Meters<T>(Mutex<Vec<Weak<T>>>);
 
 /// Counts of one controller.
 pub(crate) struct Meter {
-    labels: [(&'static str, String); 2],
+    labels: ControllerLabels,
     counts: Mutex<ControllerMetrics>,
 }
 
@@ -82,6 +85,7 @@ impl Metrics {
     pub fn new(compilations: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self {
             controllers: Arc::default(),
+            hosted: Arc::default(),
             webhooks: Arc::default(),
             queues: Arc::default(),
             host: Arc::default(),
@@ -123,8 +127,19 @@ impl Metrics {
     }
 
     pub(crate) fn meter(&self, kind: &str, name: &str) -> Arc<Meter> {
-        let labels = [("controller_name", name.to_owned()), ("controller_type", kind.to_owned())];
-        self.controllers.add(Meter { labels, counts: Mutex::default() })
+        self.controllers.add(Meter { labels: controller_labels(kind, name), counts: Mutex::default() })
+    }
+
+    /// A controller that the server hosts, whether it runs or not. `ready`: its condition `Ready`; `None` while the server
+    /// stands by.
+    pub(crate) fn hosted(
+        &self,
+        kind: &str,
+        name: &str,
+        ready: impl Fn() -> Option<Finding> + Send + Sync + 'static,
+    ) -> Arc<HostedMeter> {
+        let (labels, ready) = (controller_labels(kind, name), Box::new(ready));
+        self.hosted.add(HostedMeter { labels, ready, versions: Mutex::default() })
     }
 
     pub fn webhook(&self, kind: &str, name: &str, hook: HookName, url: &str) -> Arc<WebMeter> {
@@ -159,6 +174,10 @@ impl Metrics {
         // Writing to a string does not fail.
         text::encode(&mut out, &registry).map(|()| out).unwrap_or_default()
     }
+}
+
+fn controller_labels(kind: &str, name: &str) -> ControllerLabels {
+    [("controller_name", name.to_owned()), ("controller_type", kind.to_owned())]
 }
 
 impl Meter {
@@ -228,18 +247,12 @@ impl Metrics {
         gauges(Metric::ParentsSettled, |metrics| metrics.settled as u64)?;
         gauges(Metric::ParentsFailing, |metrics| metrics.failing as u64)?;
         gauges(Metric::ParentsPaused, |metrics| metrics.paused as u64)?;
+        gauges(Metric::ParentsHeld, |metrics| metrics.held as u64)?;
+        gauges(Metric::ParentsThrottled, |metrics| metrics.throttled as u64)?;
         gauges(Metric::HookMemory, |metrics| metrics.most_memory)?;
         gauges(Metric::HookInstructions, |metrics| metrics.most_instructions)?;
-        let name = Metric::HookCallDuration.name();
-        let mut family = describe(encoder, &name, Metric::HookCallDuration)?;
-        for (meter, ControllerMetrics { durations, .. }) in &all {
-            let longer = durations.count - durations.buckets.iter().sum::<u64>();
-            let buckets: Vec<_> =
-                BUCKETS.into_iter().zip(durations.buckets).chain([(f64::INFINITY, longer)]).collect();
-            let labels = labels(&meter.labels, &[]);
-            let family = &mut family.encode_family(&labels)?;
-            family.encode_histogram::<Labels<'_>>(durations.sum, durations.count, &buckets, None)?;
-        }
+        encode_durations(encoder, &all)?;
+        hosted::encode(encoder, &self.hosted.all())?;
         self.encode_server(encoder)
     }
 
@@ -256,6 +269,7 @@ impl Metrics {
         for (metric, value) in [
             (Metric::OtherServers, u64::from((self.others)())),
             (Metric::Watches, self.watches.count()),
+            (Metric::WatchesBroken, self.watches.broken()),
             (Metric::MemoryBudget, memory.budget),
             (Metric::MemoryReserved, memory.reserved),
             (Metric::MemoryReservedMax, memory.most_reserved),
@@ -275,17 +289,21 @@ impl Metrics {
     }
 }
 
-fn describe<'a>(
-    encoder: &'a mut DescriptorEncoder<'_>,
-    name: &'a str,
-    metric: Metric,
-) -> Result<MetricEncoder<'a>, fmt::Error> {
-    let kind = match metric.kind() {
-        MetricKind::Counter => MetricType::Counter,
-        MetricKind::Gauge => MetricType::Gauge,
-        MetricKind::Histogram => MetricType::Histogram,
-    };
-    encoder.encode_descriptor(name, metric.meaning(), None, kind)
+fn encode_durations(
+    encoder: &mut DescriptorEncoder<'_>,
+    all: &[(&Arc<Meter>, ControllerMetrics)],
+) -> fmt::Result {
+    let name = Metric::HookCallDuration.name();
+    let mut family = describe(encoder, &name, Metric::HookCallDuration)?;
+    for (meter, ControllerMetrics { durations, .. }) in all {
+        let longer = durations.count - durations.buckets.iter().sum::<u64>();
+        let buckets: Vec<_> =
+            BUCKETS.into_iter().zip(durations.buckets).chain([(f64::INFINITY, longer)]).collect();
+        let labels = labels(&meter.labels, &[]);
+        let family = &mut family.encode_family(&labels)?;
+        family.encode_histogram::<Labels<'_>>(durations.sum, durations.count, &buckets, None)?;
+    }
+    Ok(())
 }
 
 fn pairs(map: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
@@ -313,6 +331,8 @@ mod tests {
         meter.counts().called(Called { hook: HookName::Sync, result: OK, took, memory: 5, instructions: 7 });
         meter.counts().wrote("create");
         meter.counts().parents = 2;
+        meter.counts().held = 1;
+        meter.counts().throttled = 3;
         let text = metrics.text();
         let labels = r#"controller_name="c",controller_type="CompositeController""#;
         for line in [
@@ -324,7 +344,10 @@ mod tests {
             format!(r#"metahook_hook_call_duration_seconds_bucket{{le="0.00005",{labels}}} 1"#),
             format!(r#"metahook_hook_call_duration_seconds_bucket{{le="+Inf",{labels}}} 1"#),
             "metahook_module_compilations_total 3".to_owned(),
+            format!("metahook_parents_held{{{labels}}} 1"),
+            format!("metahook_parents_throttled{{{labels}}} 3"),
             "metahook_watches 0".to_owned(),
+            "metahook_watches_broken 0".to_owned(),
             r#"leader_election_master_status{name="metacontroller"} 1"#.to_owned(),
             "# EOF".to_owned(),
         ] {

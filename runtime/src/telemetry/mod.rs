@@ -1,7 +1,9 @@
 //! Telemetry: log lines on stderr, probes and metrics over HTTP.
 
+pub(crate) mod hosted;
 pub(crate) mod http;
 pub mod metrics;
+pub(crate) mod open_watches;
 mod process;
 pub(crate) mod standard;
 pub(crate) mod webhooks;
@@ -10,7 +12,10 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::io::{self, Write};
 
+use metahook_core::controller_metrics::{Metric, MetricKind};
 pub use metahook_core::error_chain;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
+use prometheus_client::metrics::MetricType;
 use tracing_subscriber::EnvFilter;
 
 /// Format of log lines: JSON for machines, text for people.
@@ -30,11 +35,27 @@ pub enum LogError {
     Twice(#[source] Box<dyn Error + Send + Sync>),
 }
 
+/// The labels of all series of one controller.
+type ControllerLabels = [(&'static str, String); 2];
+
 /// Labels by name.
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 fn labels<'a>(own: &'a [(&'static str, String)], more: &[(&'static str, &'a str)]) -> Labels<'a> {
     own.iter().map(|(name, value)| (*name, value.as_str())).chain(more.iter().copied()).collect()
+}
+
+fn describe<'a>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    name: &'a str,
+    metric: Metric,
+) -> Result<MetricEncoder<'a>, std::fmt::Error> {
+    let kind = match metric.kind() {
+        MetricKind::Counter => MetricType::Counter,
+        MetricKind::Gauge => MetricType::Gauge,
+        MetricKind::Histogram => MetricType::Histogram,
+    };
+    encoder.encode_descriptor(name, metric.meaning(), None, kind)
 }
 
 pub fn start_log(format: Format, level: &str) -> Result<(), LogError> {

@@ -11,7 +11,7 @@ use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::attacks::form;
+use crate::attacks::{form, measure};
 use crate::wasm;
 
 const CHILDREN: usize = 10;
@@ -104,7 +104,16 @@ fn number(count: usize) -> f64 {
 pub(crate) async fn a_wrong_module_deletes_none_of_ten_children_over_restarts(
     test: &mut Fixture,
 ) -> Result<()> {
+    let metrics = measure::with_metrics(test)?;
     let before = wrong_module(test).await?;
+    let held = |waits: bool| async move {
+        until("parents held in metrics", PATIENCE, || async {
+            let held = measure::metric(metrics, "metahook_parents_held")?;
+            Ok(if (held >= 1.0) == waits { Ok(()) } else { Err(format!("{held}")) })
+        })
+        .await
+    };
+    held(true).await?;
     let told = |event: &Value| {
         let message = text(event, "/message");
         message.contains("10 children of 1 parent ") && message.contains("ConfigMap")
@@ -121,6 +130,7 @@ pub(crate) async fn a_wrong_module_deletes_none_of_ten_children_over_restarts(
 
     test.store("hook", &wasm::answers(&children())?).await?;
     test.until_controller("the first module accepted", is_accepted).await?;
+    held(false).await?;
     lost(test, &before, 0).await
 }
 

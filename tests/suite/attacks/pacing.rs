@@ -82,6 +82,11 @@ pub(crate) async fn answers_that_are_always_new_are_throttled(test: &mut Fixture
         event["type"] == "Warning" && text(event, "/message").contains("--self-triggered-max")
     };
     test.until_event_on(&parent, "Throttled", exhausted).await?;
+    until("the parent throttled in metrics", PATIENCE, async || {
+        let throttled = measure::metric(metrics, "metahook_parents_throttled")?;
+        Ok(if throttled >= 1.0 { Ok(()) } else { Err(format!("{throttled}")) })
+    })
+    .await?;
     let window = Duration::from_secs(form(4, 60));
     let writes = measure::writes_per_second(metrics, window).await?;
     test.at_most("writes, with the budget used up", writes, "per s", 0.5)?;

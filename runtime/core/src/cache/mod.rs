@@ -16,6 +16,7 @@ pub mod label_index;
 mod tests;
 pub mod trigger;
 pub mod waiting_changes;
+pub mod watch_breaks;
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -32,8 +32,9 @@ use crate::cluster::restores::Restores;
 use crate::cluster::rights::refusal;
 use crate::cluster::transport::{MAX_API_DELAY, Transport, busy};
 use crate::cluster::write_gate::{NotLeading, WriteGate};
-use crate::sync::{OpenWatches, lock};
+use crate::sync::lock;
 use crate::telemetry::error_chain;
+use crate::telemetry::open_watches::OpenWatches;
 use crate::telemetry::standard::RequestCounts;
 
 /// No write or read of a single object takes this long on a healthy API server.

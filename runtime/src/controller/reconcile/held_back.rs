@@ -50,6 +50,11 @@ impl ChangingPlaces {
         places.named.clone()
     }
 
+    /// How many parents are held back.
+    pub(super) fn count(&self) -> usize {
+        lock(&self.0).len()
+    }
+
     /// To be called where the parent is not held back.
     pub(super) fn forget(&self, parent: &Key) {
         lock(&self.0).remove(parent);
@@ -136,7 +141,7 @@ mod tests {
             let shown = warning(&reconciler, Pace::Throttled, Changed::Something, "status.ready");
             assert_eq!(shown, None);
         }
-        assert!(lock(&reconciler.parents.changing.0).is_empty(), "nothing is kept for it");
+        assert_eq!(reconciler.parents.throttled(), 0, "nothing is kept for it");
     }
 
     #[tokio::test]
@@ -148,10 +153,11 @@ mod tests {
         };
         assert_eq!(["a", "b", "a", ""].map(named), [const { None }; 4], "they take turns");
         assert_eq!(["b", "b"].map(named), [None, Some("b".to_owned())]);
+        assert_eq!(reconciler.parents.throttled(), 1);
         assert_eq!(["a", "a", "b", ""].map(named), [const { "b" }; 4].map(|place| Some(place.to_owned())));
         for (pace, result) in [(HELD, Changed::Nothing), (Pace::Throttled, Changed::Something)] {
             assert_eq!(warning(&reconciler, pace, result, "b"), None);
-            assert!(lock(&reconciler.parents.changing.0).is_empty());
+            assert_eq!(reconciler.parents.throttled(), 0);
             assert_eq!(["b", "b"].map(named), [None, Some("b".to_owned())], "it begins anew");
         }
     }

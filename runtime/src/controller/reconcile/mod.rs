@@ -154,11 +154,13 @@ impl Reconciler {
     ) -> Outcome {
         match report.reached {
             Reached::Settled => {
+                self.parents.changing.forget(&parent.key);
                 self.data.meter.counts().skipped(1);
                 tracing::debug!("settled");
                 return Outcome::Settled(None);
             }
             Reached::Paused => {
+                self.parents.changing.forget(&parent.key);
                 // What it wanted of the object stands, and no other decorator waits for it.
                 if let Some(decorator) = &self.parents.decorator {
                     decorator.failed(&parent.uid);
@@ -203,10 +205,11 @@ impl Reconciler {
         }
     }
 
-    /// Reports to the deletion brake that the parent needs no reconcile.
+    /// The parent needs no reconcile: the deletion brake counts that, and nothing holds the parent back.
     fn note_settled(&self, parent: &Object) {
         let settled = || Some((self.data.parent_id(parent), self.hooks.identity()?));
         self.data.brake.with(|brake, now| brake.still_settled(settled, now));
+        self.parents.changing.forget(&parent.key);
     }
 
     fn forget(&self, parent: &Key) {

@@ -23,6 +23,7 @@ pub(super) struct Counts {
     pub(super) settled: usize,
     pub(super) failing: usize,
     pub(super) paused: usize,
+    pub(super) throttled: usize,
     first_paused: Option<Key>,
     /// The controller itself is paused.
     is_paused: bool,
@@ -60,6 +61,7 @@ impl Counts {
             self.first_paused = self.first_paused.take().or_else(|| settled.first_paused().cloned());
             self.purity.extend(version.and_then(|version| settled.purity_of(version)));
         }
+        self.throttled += controller.parents.throttled();
         let (failing, first) = controller.parents.failing();
         self.failing += failing;
         self.first = self.first.take().or(first);

@@ -12,6 +12,7 @@ use metahook_core::api::hook::{EnabledHook, HookName, PerHook};
 use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::status::{Finding, HookStatus, ModuleChange};
 use metahook_core::object::ObjectMeta;
+use metahook_core::refused_versions::VersionProblem;
 
 use crate::controller::HookRuntime;
 use crate::controller::observer::Observed;
@@ -133,6 +134,8 @@ impl ControllerRunner {
     /// Reports what a hook needs, and why another module or credential is not used.
     pub(crate) fn report_module(&self, modules: &Modules, name: HookName, running: bool) {
         let Some(state) = modules.states.get(&name) else { return };
+        self.reporter
+            .note_version(name, state.problem.as_ref().map(|problem| version_problem(problem, state)));
         if let Some(problem) = &state.problem
             && let Some(Finding::Known { reason, message }) = finding(name, state)
         {
@@ -180,6 +183,15 @@ fn status(module: &Module) -> HookStatus {
         compile_millis: compiled.and_then(|time| i64::try_from(time.as_millis()).ok()),
         pure: None,
         latest: None,
+    }
+}
+
+fn version_problem(problem: &HookProblem, state: &HookState) -> VersionProblem {
+    let digest = if let HookProblem::Wasm(error) = problem { error.refused() } else { None };
+    VersionProblem {
+        reason: problem.reason(),
+        version: digest.map_or_else(|| problem.to_string(), str::to_owned),
+        has_last_good: state.is_ready(),
     }
 }
 

@@ -13,6 +13,7 @@ use metahook_core::api::status::{
 use metahook_core::children::deletion_brake::{ALLOW_DELETIONS, DeletionBrake, HeldDeletions};
 use metahook_core::object::Object;
 use metahook_core::pacing::lanes::Cause;
+use metahook_core::refused_versions::VersionProblem;
 use metahook_core::settled::Purity;
 use metahook_core::shadow::tally;
 use tokio::sync::{mpsc, watch};
@@ -29,6 +30,7 @@ use crate::controller::runner::parent_queue::ParentQueue;
 use crate::controller::runner::status_writer::{StatusWriter, seen};
 use crate::store::Store;
 use crate::sync::lock;
+use crate::telemetry::hosted::HostedMeter;
 use crate::telemetry::timestamp;
 
 /// Writer of a running controller's status.
@@ -38,6 +40,8 @@ pub(crate) struct Reporter {
     /// Who leads, in a leader election.
     leader: Finding,
     others: OtherServers,
+    /// Held for the scrapes.
+    hosted: Arc<HostedMeter>,
     /// Digests of the modules that the status named before, by hook.
     before: BTreeMap<String, String>,
     /// When counts of shadows were told.
@@ -70,11 +74,14 @@ impl Reporter {
             writer: leader.clone(),
             ..Report::default()
         }));
+        let (ready, gate) = (report.subscribe(), cluster.api.gate().clone());
+        let ready = move || gate.is_open().then(|| ready.borrow().ready.clone());
+        let hosted = context.metrics.hosted(&controller.gvk.kind, &controller.key.name, ready);
         let (records, requests) = mpsc::unbounded_channel();
         let writer = StatusWriter::new(context, store, controller, requests);
         let task = tokio::spawn(writer.run(report.subscribe(), stop));
         let others = cluster.others.clone();
-        Self { report, records, leader, others, before, shadows_told: Mutex::default(), task }
+        Self { report, records, leader, others, hosted, before, shadows_told: Mutex::default(), task }
     }
 
     /// The report, for a task that ends before the reporter does.
@@ -91,6 +98,11 @@ impl Reporter {
         let mut load = ModuleChange::None;
         self.change(|report| load = report.load(name, status, self.before.get(name.as_str())));
         load
+    }
+
+    /// Counts versions of a hook that are refused.
+    pub(crate) fn note_version(&self, hook: HookName, problem: Option<VersionProblem>) {
+        self.hosted.note_version(hook, problem);
     }
 
     /// Goes on from what the leader before this server accepted.
@@ -168,8 +180,8 @@ impl Reporter {
 
     pub(crate) fn count(&self, parts: &[ParentQueue], brake: &Brake) {
         brake.report(&self.report);
-        let held = brake.with(|brake, _| brake.held().map(|held| held.to_string()));
-        let mut counts = Counts::with(held);
+        let held = brake.with(|brake, _| brake.held());
+        let mut counts = Counts::with(held.as_ref().map(ToString::to_string));
         for part in parts {
             counts.add(&part.reconciler);
         }
@@ -181,6 +193,8 @@ impl Reporter {
             counted.settled = counts.settled;
             counted.failing = counts.failing;
             counted.paused = counts.paused;
+            counted.throttled = counts.throttled;
+            counted.held = held.as_ref().map_or(0, |held| held.parents);
         }
         // The worst there is.
         let purity = counts.purity.last().copied();

@@ -157,6 +157,19 @@ impl Finding {
         Self::Known { reason, message: shorten_middle(&message.into(), MAX_MESSAGE) }
     }
 
+    /// The reason of the condition.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Unknown => "NotYetKnown",
+            Self::Known { reason, .. } => reason.as_str(),
+        }
+    }
+
+    /// The condition is `True`.
+    pub fn is_true(&self) -> bool {
+        matches!(self, Self::Known { reason, .. } if reason.is_true())
+    }
+
     /// The condition is `False`.
     pub fn is_false(&self) -> bool {
         matches!(self, Self::Known { reason, .. } if !reason.is_true())
@@ -186,18 +199,17 @@ pub fn purity(purity: Purity) -> Finding {
 /// A condition keeps its transition time as long as its status does not change.
 pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<ControllerStatus> {
     let condition = |kind: ConditionType, finding: &Finding| {
-        let (status, reason, message) = match finding {
-            Finding::Unknown => ("Unknown", "NotYetKnown", ""),
-            Finding::Known { reason, message } => {
-                let status = if reason.is_true() { "True" } else { "False" };
-                (status, reason.as_str(), message.as_str())
+        let (status, message) = match finding {
+            Finding::Unknown => ("Unknown", ""),
+            Finding::Known { message, .. } => {
+                (if finding.is_true() { "True" } else { "False" }, message.as_str())
             }
         };
         let same = before.conditions.iter().find(|c| c.kind == kind.as_str() && c.status == status);
         Condition {
             kind: kind.as_str().to_owned(),
             status: status.to_owned(),
-            reason: reason.to_owned(),
+            reason: finding.reason().to_owned(),
             message: message.to_owned(),
             last_transition_time: same.map_or(now, |c| &c.last_transition_time).to_owned(),
             observed_generation: Some(report.generation),
@@ -251,6 +263,14 @@ mod tests {
             next(&ControllerStatus::default(), &report(Finding::new(ConditionReason::Running, "")), "t1")
                 .unwrap();
         assert_eq!(next(&first, &report(Finding::new(ConditionReason::Running, "")), "t2"), None);
+    }
+
+    #[test]
+    fn a_finding_has_the_reason_of_its_condition() {
+        let state = |finding: &Finding| (finding.reason(), finding.is_true(), finding.is_false());
+        assert_eq!(state(&Finding::Unknown), ("NotYetKnown", false, false));
+        assert_eq!(state(&Finding::new(ConditionReason::Running, "")), ("Running", true, false));
+        assert_eq!(state(&Finding::new(ConditionReason::InvalidSpec, "")), ("InvalidSpec", false, true));
     }
 
     #[test]

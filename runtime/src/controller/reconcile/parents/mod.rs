@@ -255,6 +255,11 @@ impl Parents {
         }
     }
 
+    /// The parents that are held back, as what is written for them triggers one reconcile after the other.
+    pub(crate) fn throttled(&self) -> usize {
+        self.changing.count()
+    }
+
     /// To be called where the parent is gone, or no longer selected.
     pub(crate) fn forget(&self, parent: &Key) {
         self.histories.forget(parent);
