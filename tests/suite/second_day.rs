@@ -83,7 +83,7 @@ async fn live(day: &mut Fixture) -> Result<()> {
     let hook = || Hook::script("python", day.name(), "hook", "sync.py");
     let controller = day.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook()).finalized_by(hook());
     day.host(controller).await?;
-    until_loaded(day, &day.name().to_owned()).await?;
+    until_loaded(day, day.name()).await?;
     day.create(day.parent("a")).await?;
     until_child(day, "a", "one").await?;
 
