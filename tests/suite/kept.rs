@@ -2,7 +2,7 @@
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
-use acceptance::objects::{condition, has_condition, text};
+use acceptance::objects::{condition, config_map, has_condition, text};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
@@ -133,6 +133,34 @@ pub(crate) async fn kept_versions_pass_on_to_a_controller_that_is_made_again(
     // The garbage collector takes off the owner that is gone, or deletes what has no other.
     let passed_on = |all: &[Value]| has(all, &again) && kept(all, &controller).is_empty();
     place.until_all("the version is kept for the new controller alone", passed_on).await.map(drop)
+}
+
+/// The brake holds no return: who goes back means the deletions that follow.
+pub(crate) async fn a_return_may_delete_what_only_the_version_before_wants(test: &mut Fixture) -> Result<()> {
+    let child = |number: u32| config_map(&format!("child-{number}"), json!({}), json!({}));
+    let with = |children: u32| {
+        let children: Vec<_> = (0..children).map(child).collect();
+        wasm::answers(&json!({ "children": children, "status": { "number": children.len() } }))
+    };
+    let controller = hosted(test).await?;
+    test.store("hook", &with(1)?).await?;
+    runs(test, 1).await?;
+    let digest = crate::modules::digest(&with(1)?);
+    let place = test.within_default(&CONFIG_MAP);
+    place.until_all("it is kept", |all| kept(all, &controller).contains(&digest)).await?;
+    // The next version is taken as the first of all is.
+    test.server().stop().await?;
+    test.store("hook", &with(30)?).await?;
+    let name = test.name().to_owned();
+    test.controllers().merge_status(&name, &json!({ "status": { "deletions": null } })).await?;
+    test.server().start()?;
+    runs(test, 30).await?;
+    let said = command(test, &["rollback", &name, "--to", &digest]).await?;
+    ensure!(said.contains("deletions of this return go on: metahook.dev/allow-deletions="), "{said}");
+    runs(test, 1).await?;
+    let one =
+        |all: &[Value]| all.iter().filter(|map| map["metadata"]["ownerReferences"].is_array()).count() == 1;
+    test.config_maps().until_all("the others are gone", one).await.map(drop)
 }
 
 /// What a pin excludes is not called, and an account that may not read the module any longer is shown no copy.

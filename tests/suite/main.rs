@@ -499,6 +499,7 @@ fn of_conditions() -> Vec<Test> {
             a_kept_version_is_not_called_against_a_pin,
             a_kept_version_is_listed_and_put_back,
             kept_versions_pass_on_to_a_controller_that_is_made_again,
+            a_return_may_delete_what_only_the_version_before_wants,
         },
         outages::{
             a_controller_that_is_not_ready_is_a_metric_until_it_is_gone,

@@ -1,15 +1,14 @@
-//! `metahook history` and `metahook rollback`: the versions that a server keeps of a controller's modules and scripts, and the way
-//! back to one of them.
+//! `metahook history`: the versions that a server keeps of a controller's modules and scripts, and which of them is meant.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write};
+use std::io;
 
 use metahook_core::api::hook::HookName;
 use metahook_core::api::kept::source_id;
 use metahook_core::api::packed::{Index, index_key};
 use metahook_core::api::status::ControllerStatus;
 use metahook_core::bundle::{ModulePlace, modules_of};
-use metahook_core::object::id::Key;
+use metahook_core::object::id::{Key, ObjectId};
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::config_maps::read_config_map;
 use metahook_server::cluster::objects::RequestError;
@@ -19,9 +18,9 @@ use metahook_server::hook::wasm::source::unpack::unpack;
 use serde_json::Value;
 
 use crate::controllers::{self, FindError};
-use crate::deploy::packed::{ApplyPackedError, apply_packed};
-use crate::pack::{PackError, PackTarget, Packed, pack, pack_script};
-use crate::yaml;
+use crate::deploy::packed::ApplyPackedError;
+use crate::pack::PackError;
+use crate::rollback::Target;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
@@ -79,19 +78,19 @@ pub struct HistoryLine {
 
 /// A controller, and the versions that are kept of its modules.
 pub struct History {
-    controller: String,
+    id: ObjectId,
     places: Vec<HookPlace>,
 }
 
 /// A place where a module is stored, the hooks that call it, and what is kept of it.
-struct HookPlace {
-    place: ModulePlace,
-    hooks: Vec<HookName>,
+pub(crate) struct HookPlace {
+    pub(crate) place: ModulePlace,
+    pub(crate) hooks: Vec<HookName>,
     running: Option<String>,
     /// The digest of what is stored there now: it may be refused, so that another version runs.
     stored: Option<String>,
     /// By the field: what the hooks pin.
-    pins: BTreeMap<String, String>,
+    pub(crate) pins: BTreeMap<String, String>,
     kept: Vec<Kept>,
 }
 
@@ -131,7 +130,7 @@ impl History {
                 namespace: namespace.to_owned(),
             });
         }
-        Ok(Self { controller: id.to_string(), places })
+        Ok(Self { id, places })
     }
 
     /// The newest first, place by place.
@@ -155,7 +154,7 @@ impl History {
     /// # Errors
     /// No version is meant, or one of several.
     pub fn target(&self, to: Option<&str>, hook: Option<HookName>) -> Result<Target<'_>, HistoryError> {
-        let controller = || self.controller.clone();
+        let controller = || self.id.to_string();
         let of_hook = |place: &&HookPlace| hook.is_none_or(|hook| place.hooks.contains(&hook));
         let places: Vec<_> = self.places.iter().filter(of_hook).collect();
         if let Some(to) = to {
@@ -163,7 +162,7 @@ impl History {
             let all = || places.iter().flat_map(|place| place.kept.iter().map(move |kept| (*place, kept)));
             let found: Vec<_> = all().filter(|(_, kept)| kept.version.digest.starts_with(&digest)).collect();
             return match found.as_slice() {
-                [(place, kept)] => Ok(Target { place, kept }),
+                [(place, kept)] => Ok(Target { controller: &self.id, place, kept }),
                 [] => {
                     let kept = digests(all().map(|(_, kept)| kept));
                     Err(HistoryError::NotKept { controller: controller(), digest, kept })
@@ -176,73 +175,15 @@ impl History {
             return Err(HistoryError::SeveralPlaces { controller: controller(), hooks });
         };
         let other = place.kept.iter().find(|kept| place.stored.as_ref() != Some(&kept.version.digest));
-        other.map(|kept| Target { place, kept }).ok_or_else(|| HistoryError::NoOther {
+        other.map(|kept| Target { controller: &self.id, place, kept }).ok_or_else(|| HistoryError::NoOther {
             controller: controller(),
             digest: place.stored.clone().unwrap_or_default(),
         })
     }
 }
 
-/// A kept version, and where it is put back.
-pub struct Target<'a> {
-    place: &'a HookPlace,
-    kept: &'a Kept,
-}
-
-impl Target<'_> {
-    fn is_not_pinned(&self) -> Result<(), HistoryError> {
-        let digest = &self.kept.version.digest;
-        let Some((field, pinned)) = self.place.pins.iter().find(|(_, pinned)| *pinned != digest) else {
-            return Ok(());
-        };
-        let (field, pinned) = (field.clone(), pinned.clone());
-        Err(HistoryError::Pinned { field, pinned, digest: digest.clone() })
-    }
-
-    async fn packed(&self, api: &ApiClient) -> Result<(Packed, PackTarget), HistoryError> {
-        let digest = &self.kept.version.digest;
-        let stored = self.kept.read(api).await?.ok_or_else(|| HistoryError::Gone(digest.clone()))?;
-        let bytes = unpack(stored, &all_sizes());
-        let bytes = bytes.map_err(|error| HistoryError::Unpack(digest.clone(), error))?;
-        let found = Digest::of(&bytes).hex();
-        if found != *digest {
-            return Err(HistoryError::Edited { digest: digest.clone(), found });
-        }
-        let ModulePlace { namespace, name, key, language } = self.place.place.clone();
-        let target = PackTarget { name, namespace, key };
-        let packed = match language {
-            Some(_) => pack_script(&bytes, &target),
-            None => pack(&bytes, &target),
-        };
-        Ok((packed.map_err(|error| HistoryError::Pack(digest.clone(), error))?, target))
-    }
-
-    /// Writes the version to the ConfigMap that the controller names.
-    ///
-    /// # Errors
-    /// It was edited, a pin excludes it, or the API server refuses it.
-    pub async fn apply(&self, api: &ApiClient, mut say: impl Write) -> Result<(), HistoryError> {
-        self.is_not_pinned()?;
-        let (packed, target) = self.packed(api).await?;
-        apply_packed(api, &packed, &target, &mut say).await?;
-        let hooks = self.place.names();
-        let (digest, accepted) = (&self.kept.version.digest, &self.kept.version.accepted);
-        Ok(writeln!(say, "{hooks}: back to sha256:{digest}, which was accepted at {accepted}")?)
-    }
-
-    /// The manifests that put it back, as YAML.
-    ///
-    /// # Errors
-    /// It was edited.
-    pub async fn manifests(&self, api: &ApiClient) -> Result<String, HistoryError> {
-        let (packed, _) = self.packed(api).await?;
-        let all = packed.parts.iter().chain([&packed.main]);
-        Ok(all.map(yaml::print).fold(String::new(), |text, object| text + "---\n" + &object))
-    }
-}
-
 impl HookPlace {
-    fn names(&self) -> String {
+    pub(crate) fn names(&self) -> String {
         self.hooks.iter().map(|hook| hook.as_str()).collect::<Vec<_>>().join(", ")
     }
 }
@@ -257,7 +198,7 @@ fn pins(controller: &Value, hook: HookName) -> impl Iterator<Item = (String, Str
 }
 
 /// A digest without the prefix that a status has.
-fn plain(digest: &str) -> String {
+pub(crate) fn plain(digest: &str) -> String {
     digest.strip_prefix("sha256:").unwrap_or(digest).to_owned()
 }
 
@@ -275,7 +216,7 @@ async fn stored_digest(api: &ApiClient, place: &ModulePlace) -> Result<Option<St
 }
 
 /// What was stored is read, whatever its size.
-fn all_sizes() -> ModuleBounds {
+pub(crate) fn all_sizes() -> ModuleBounds {
     ModuleBounds { packed: u64::MAX, ..ModuleBounds::default() }
 }
 
@@ -297,8 +238,19 @@ fn digests<'a>(kept: impl Iterator<Item = &'a Kept>) -> String {
 #[cfg(test)]
 mod tests {
     use metahook_core::api::kept::KeptVersion;
+    use metahook_core::object::id::{Gvk, Resource};
 
     use super::*;
+
+    fn controller() -> ObjectId {
+        let resource = Resource {
+            gvk: Gvk::new("metacontroller.k8s.io/v1alpha1", "CompositeController"),
+            plural: "compositecontrollers".into(),
+            namespaced: false,
+            has_status: true,
+        };
+        ObjectId { resource: resource.into(), key: Key::new("", "c") }
+    }
 
     fn kept(digest: &str, accepted: u8) -> Kept {
         let version = KeptVersion {
@@ -323,7 +275,7 @@ mod tests {
     }
 
     fn target(places: Vec<HookPlace>, to: Option<&str>, hook: Option<HookName>) -> Result<String, String> {
-        let history = History { controller: "CompositeController c".to_owned(), places };
+        let history = History { id: controller(), places };
         let target = history.target(to, hook);
         target.map(|target| target.kept.version.digest.clone()).map_err(|error| error.to_string())
     }
@@ -366,15 +318,12 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_a_pin_excludes_is_not_put_back() {
+    fn the_pins_of_a_hook_are_known_by_their_fields() {
         let controller = serde_json::json!({ "spec": { "hooks": {
             "sync": { "wasm": { "sha256": "sha256:cc1" } }, "finalize": { "script": {} },
         } } });
-        let pinned = pins(&controller, HookName::Sync).collect();
+        let pinned: Vec<_> = pins(&controller, HookName::Sync).collect();
+        assert_eq!(pinned, [("spec.hooks.sync.wasm.sha256".to_owned(), "cc1".to_owned())]);
         assert_eq!(pins(&controller, HookName::Finalize).count(), 0);
-        let place = HookPlace { pins: pinned, ..place(HookName::Sync, "cc1", Vec::new()) };
-        let says = |kept: &Kept| Target { place: &place, kept }.is_not_pinned().map_err(|e| e.to_string());
-        assert_eq!(says(&kept("cc1", 1)), Ok(()));
-        assert!(says(&kept("bb1", 1)).unwrap_err().starts_with("spec.hooks.sync.wasm.sha256 pins cc1, "));
     }
 }

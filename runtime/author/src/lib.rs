@@ -13,7 +13,7 @@
 //! - `pack`: modules as they are stored
 //! - `deploy`: bundles of an author's files
 //! - `dev`: a session of an author's server
-//! - `controllers`, `pause`, `status`, `history`: controllers by name; objects left alone for a while; how the controllers stand; the
+//! - `controllers`, `pause`, `status`, `history`, `rollback`: controllers by name; objects left alone for a while; how the controllers stand; the
 //!   way back to an earlier version
 //!
 //! - `progress`: steps of commands that take long, told on a terminal
@@ -33,6 +33,7 @@ pub mod pause;
 pub mod progress;
 pub mod properties;
 pub mod render;
+pub mod rollback;
 pub mod sandbox;
 pub mod scaffold;
 pub mod schemas;

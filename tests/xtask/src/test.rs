@@ -45,7 +45,8 @@ enum Part {
 }
 
 /// Test targets of the part "unit", which runs the tests of all libraries and programs, too.
-const UNIT: [&str; 11] = [
+const UNIT: [&str; 13] = [
+    "alerts",
     "answers",
     "cases",
     "crd_formats",
@@ -57,6 +58,7 @@ const UNIT: [&str; 11] = [
     "response_matrix",
     "settling",
     "tree_size",
+    "troubleshooting",
 ];
 
 /// Test targets that need guests.
