@@ -20,7 +20,6 @@ use serde_json::Value;
 use crate::controllers::{self, FindError};
 use crate::deploy::packed::ApplyPackedError;
 use crate::pack::PackError;
-use crate::rollback::Target;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
@@ -180,6 +179,13 @@ impl History {
             digest: place.stored.clone().unwrap_or_default(),
         })
     }
+}
+
+/// A kept version, and where it is put back.
+pub struct Target<'a> {
+    pub(crate) controller: &'a ObjectId,
+    pub(crate) place: &'a HookPlace,
+    pub(crate) kept: &'a Kept,
 }
 
 impl HookPlace {

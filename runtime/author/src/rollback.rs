@@ -9,15 +9,13 @@ use metahook_core::api::reason::ConditionType;
 use metahook_core::api::status::ControllerStatus;
 use metahook_core::bundle::ModulePlace;
 use metahook_core::children::deletion_brake::ALLOW_DELETIONS;
-use metahook_core::object::id::ObjectId;
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::hook::wasm::compile::Digest;
-use metahook_server::hook::wasm::source::kept::Kept;
 use metahook_server::hook::wasm::source::unpack::unpack;
 use serde_json::{Value, json};
 
 use crate::deploy::packed::apply_packed;
-use crate::history::{HistoryError, HookPlace, all_sizes, plain};
+use crate::history::{HistoryError, Target, all_sizes, plain};
 use crate::pack::{PackTarget, Packed, pack, pack_script};
 use crate::yaml;
 
@@ -27,13 +25,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// For so long all parents are settled before nothing is expected any more.
 const MIN_SETTLED: Duration = Duration::from_secs(3);
-
-/// A kept version, and where it is put back.
-pub struct Target<'a> {
-    pub(crate) controller: &'a ObjectId,
-    pub(crate) place: &'a HookPlace,
-    pub(crate) kept: &'a Kept,
-}
 
 impl Target<'_> {
     async fn packed(&self, api: &ApiClient) -> Result<(Packed, PackTarget), HistoryError> {
