@@ -78,7 +78,7 @@ const WRONG: [(&str, &str); 15] = [
     ("def sync(parent, children):\n    name = parent['spec']['none']\n", "sync.py:2: KeyError: 'none'"),
     ("while True:\n    pass\n", "used up its 1000000000 instructions at sync.py:"),
     (
-        "def sync(parent, children):\n    while True:\n        pass\n",
+        "def sync(parent, children):\n    for n in range(9000):\n        n += 1\n    while True:\n        n += 1\n",
         "used up its 1000000000 instructions at sync.py:",
     ),
     ("def other(parent):\n    return {}\n", "sync.py: no function or class method named sync (found: other)"),

@@ -189,6 +189,12 @@ pub struct Target<'a> {
 }
 
 impl HookPlace {
+    /// The version that is stored, where it is kept.
+    pub(crate) fn left(&self) -> Option<&str> {
+        let stored = self.stored.as_deref()?;
+        self.kept.iter().map(|kept| &*kept.version.digest).find(|digest| *digest == stored)
+    }
+
     pub(crate) fn names(&self) -> String {
         self.hooks.iter().map(|hook| hook.as_str()).collect::<Vec<_>>().join(", ")
     }

@@ -20,11 +20,11 @@ use crate::pack::{PackTarget, Packed, pack, pack_script};
 use crate::yaml;
 
 /// How long is waited for all parents to settle with the version, and how often that is looked at.
-const MAX_WAIT: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_mins(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// For so long all parents are settled before nothing is expected any more.
-const MIN_SETTLED: Duration = Duration::from_secs(3);
+/// What is seen for so long is so: a server writes a status every ten seconds at most.
+const MIN_SURE: Duration = Duration::from_secs(12);
 
 impl Target<'_> {
     async fn packed(&self, api: &ApiClient) -> Result<(Packed, PackTarget), HistoryError> {
@@ -57,6 +57,9 @@ impl Target<'_> {
         apply_packed(api, &packed, &target, &mut say).await?;
         let hooks = self.place.names();
         writeln!(say, "{hooks}: back to sha256:{digest}, which was accepted at {accepted}")?;
+        if let Some(left) = self.place.left() {
+            writeln!(say, "{hooks}: the same command once more leads to sha256:{left} again")?;
+        }
         self.agree(api, held_before.as_deref(), say).await
     }
 
@@ -64,26 +67,35 @@ impl Target<'_> {
         Ok(api.read_as(self.controller).await?.unwrap_or_default())
     }
 
-    /// Agrees to the deletions of children that only the version before wants: who goes back means that.
+    /// Agrees to the deletions of children that only the version before wants: who goes back means that. Where deletions waited before,
+    /// something else than the module may ask for them, and the user decides.
     async fn agree(
         &self,
         api: &ApiClient,
         held_before: Option<&str>,
         mut say: impl Write,
     ) -> Result<(), HistoryError> {
-        let (began, mut settled) = (Instant::now(), None);
+        let (began, mut last) = (Instant::now(), (Next::Wait, Instant::now()));
         while began.elapsed() < MAX_WAIT {
             let controller = self.read(api).await?;
-            match next(&controller, &self.place.hooks, &self.kept.version.digest, held_before) {
-                Next::Wait => settled = None,
-                // The counts may be those from before.
-                Next::Done if settled.get_or_insert_with(Instant::now).elapsed() < MIN_SETTLED => {}
-                Next::Done => return Ok(()),
+            let next = next(&controller, &self.place.hooks, &self.kept.version.digest);
+            if last.0 != next {
+                last = (next, Instant::now());
+            }
+            // Counts and conditions may be those from before.
+            let is_sure = last.1.elapsed() >= MIN_SURE;
+            match &last.0 {
+                Next::Done if is_sure => return Ok(()),
                 Next::Paused => {
                     writeln!(say, "{}: paused: it goes on once it is resumed", self.controller)?;
                     return Ok(());
                 }
-                Next::Agree(version) => {
+                Next::Held(version) if is_sure && held_before.is_some() => {
+                    let why = "deletions waited before, and wait now; where they are meant";
+                    writeln!(say, "{}: {why}: {ALLOW_DELETIONS}={version}", self.controller)?;
+                    return Ok(());
+                }
+                Next::Held(version) if is_sure => {
                     let patch = json!({ "metadata": { "annotations": { ALLOW_DELETIONS: version } } });
                     drop(api.merge::<Value>(self.controller, &patch).await?);
                     writeln!(
@@ -93,6 +105,7 @@ impl Target<'_> {
                     )?;
                     return Ok(());
                 }
+                Next::Wait | Next::Done | Next::Held(_) => {}
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
@@ -125,11 +138,10 @@ enum Next {
     Done,
     Paused,
     /// Deletions of this version of the hooks and the spec wait.
-    Agree(String),
+    Held(String),
 }
 
-/// `held_before`: the version whose deletions waited before.
-fn next(controller: &Value, hooks: &[HookName], digest: &str, held_before: Option<&str>) -> Next {
+fn next(controller: &Value, hooks: &[HookName], digest: &str) -> Next {
     if controller.pointer("/spec/paused") == Some(&Value::Bool(true)) {
         return Next::Paused;
     }
@@ -142,9 +154,9 @@ fn next(controller: &Value, hooks: &[HookName], digest: &str, held_before: Optio
         return Next::Wait;
     }
     match held(controller) {
-        Some(version) if held_before != Some(&*version) => Next::Agree(version),
+        Some(version) => Next::Held(version),
         None if status.parents == status.settled => Next::Done,
-        Some(_) | None => Next::Wait,
+        None => Next::Wait,
     }
 }
 
@@ -189,13 +201,12 @@ mod tests {
     }
 
     #[test]
-    fn deletions_of_the_return_are_agreed_to_and_no_others() {
-        let next = |controller: &Value, before| next(controller, &[HookName::Sync], "aa1", before);
-        assert_eq!(next(&controller("bb1", 3, Some("v2")), Some("v2")), Next::Wait, "the bad one still runs");
-        assert_eq!(next(&controller("aa1", 1, Some("v2")), Some("v2")), Next::Wait, "told before the return");
-        assert_eq!(next(&controller("aa1", 1, None), None), Next::Wait);
-        assert_eq!(next(&controller("aa1", 3, None), None), Next::Done);
-        assert_eq!(next(&controller("aa1", 1, Some("v3")), Some("v2")), Next::Agree("v3".to_owned()));
-        assert_eq!(next(&json!({ "spec": { "paused": true } }), None), Next::Paused);
+    fn what_follows_a_return_is_told_once_the_version_runs() {
+        let next = |controller: &Value| next(controller, &[HookName::Sync], "aa1");
+        assert_eq!(next(&controller("bb1", 3, Some("v2"))), Next::Wait, "the bad one still runs");
+        assert_eq!(next(&controller("aa1", 1, None)), Next::Wait);
+        assert_eq!(next(&controller("aa1", 3, None)), Next::Done);
+        assert_eq!(next(&controller("aa1", 1, Some("v3"))), Next::Held("v3".to_owned()));
+        assert_eq!(next(&json!({ "spec": { "paused": true } })), Next::Paused);
     }
 }

@@ -94,23 +94,26 @@ class ScriptError(Exception):
 
 
 class Stopped(BaseException):
-    """The script would go on for too long."""
+    """The script would go on for too long. Its argument is the line that ran most often."""
 
 
 # Instructions that a line of a script takes while it is counted: those of few lines are more.
-INSTRUCTIONS = 20_000
+INSTRUCTIONS = 10_000
 
 
 def stop_within(budget, file):
     """Stops a script that goes on for long. `budget`: instructions."""
     path = HOOK + file
     left = budget // INSTRUCTIONS
+    ran = {}
 
     def line(frame, event, arg):
         nonlocal left
-        left -= event == "line"
+        if event == "line":
+            ran[frame.f_lineno] = ran.get(frame.f_lineno, 0) + 1
+            left -= 1
         if left < 0:
-            raise Stopped
+            raise Stopped(max(ran, key=ran.get))
         return line
 
     sys.settrace(lambda frame, event, arg: line if frame.f_code.co_filename == path else None)
@@ -377,6 +380,8 @@ def explain(error, file):
     if isinstance(error, ScriptError):
         return str(error)
     kind = type(error).__name__
+    if isinstance(error, Stopped):
+        return f"{file}:{error.args[0]}: Stopped"
     if isinstance(error, SyntaxError) and error.filename == path:
         line = f": {error.text.strip()[:200]}" if error.text else ""
         return f"{file}:{error.lineno}: {kind}: {error.msg}{line}"

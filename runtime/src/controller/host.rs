@@ -100,13 +100,11 @@ impl Host {
     fn begin(&self, kind: ControllerKind, object: Arc<Object>, before: Option<Hosted>) -> Hosted {
         let (stop, spec) = (CancellationToken::new(), spec(&object));
         let (context, controller, stopped) = (self.context.clone(), Arc::clone(&object), stop.clone());
+        let was_paused = before.as_ref().and_then(|before| before.spec.as_ref()).is_some_and(is_paused);
+        let pauses = is_paused(&spec);
         // After a pause all parents are caught up at once.
-        let goes_on = before.as_ref().is_some_and(|before| !before.spec.as_ref().is_some_and(is_paused));
-        let reason = if goes_on { StartReason::Anew } else { StartReason::First };
-        let pause = match (
-            before.as_ref().and_then(|before| before.spec.as_ref()).is_some_and(is_paused),
-            is_paused(&spec),
-        ) {
+        let reason = if before.is_some() && !was_paused { StartReason::Anew } else { StartReason::First };
+        let pause = match (was_paused, pauses) {
             (_, true) => Some((
                 EventReason::ControllerPaused,
                 "spec.paused is true: no hook is called and nothing is written",
@@ -118,7 +116,7 @@ impl Host {
         };
         let needs = before
             .as_ref()
-            .filter(|before| !is_paused(&spec) && before.goes_on_until(&spec))
+            .filter(|before| !pauses && before.goes_on_until(&spec))
             .and(to_start(kind, &object));
         let waits = Arc::new(AtomicBool::new(needs.is_some()));
         let waiting = Arc::clone(&waits);

@@ -103,7 +103,7 @@ async fn not_kept(api: &ApiClient, rounds: &Rounds) -> Result<BTreeSet<String>, 
                     metadata.remove("managedFields");
                 }
                 let mut changes = differences(&object, &kept, None);
-                // What is not said is the API server's to fill in.
+                // The API server fills in what the answer leaves out.
                 changes.retain(|one| !one.wanted.is_null());
                 faults.extend(changes.into_iter().take(MAX_FAULTS).map(|one| {
                     let what = if one.found.is_null() { "dropped" } else { "kept otherwise" };

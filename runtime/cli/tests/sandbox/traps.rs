@@ -32,7 +32,7 @@ fn repeats(bytes: usize) -> String {
     format!("_R{name}E")
 }
 
-/// Traps twenty calls deep in a function with a name; gives back what is told of it.
+/// Traps twenty calls deep in a function with a name; gives back the error.
 async fn traps_in(name: &str) -> String {
     let text = format!(
         r#"(module

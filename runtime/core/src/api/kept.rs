@@ -26,6 +26,9 @@ pub const BYTES_KEY: &str = "part";
 /// Bytes of one part: a ConfigMap holds a MiB, with its metadata.
 pub const PART_BYTES: usize = 960 << 10;
 
+/// ConfigMaps of all versions together: with more a server would not see all of them in one list.
+pub const MAX_PARTS: usize = 900;
+
 /// How much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptBounds {
@@ -112,8 +115,8 @@ pub fn versions(parts: impl IntoIterator<Item = KeptPart>) -> Vec<KeptVersion> {
 }
 
 /// Names of the ConfigMaps that go: versions beyond the bounds, and halves that nobody is writing. First stays what was just kept,
-/// then the newest version of each module, then the others, the newest first. `young`: halves that were accepted later may be
-/// written now, by another server.
+/// then the newest version of each module, the smallest first, so that few large ones do not displace those of everybody else; then
+/// the others, the newest first. `young`: halves that were accepted later may be written now, by another server.
 pub fn surplus(
     parts: &[KeptPart],
     bounds: KeptBounds,
@@ -127,17 +130,19 @@ pub fn surplus(
         .map(|version| {
             let is_new = version.source == source && version.digest == digest;
             let is_newest = newest.insert(&version.source);
-            ((!is_new, !is_newest), version)
+            ((!is_new, !is_newest, if is_newest { version.bytes } else { 0 }), version)
         })
         .collect();
     ranked.sort_by_key(|(rank, _)| *rank);
     let mut of_source = BTreeMap::<&str, usize>::new();
     let (mut whole, mut kept, mut bytes) = (BTreeSet::new(), BTreeSet::new(), 0);
-    for ((is_other, _), version) in ranked {
+    for ((is_other, _, _), version) in ranked {
         let names = version.parts.iter().map(String::as_str);
         whole.extend(names.clone());
         let count = of_source.entry(&version.source).or_default();
-        let is_within = *count < bounds.versions && bytes + version.bytes <= bounds.bytes;
+        let is_within = *count < bounds.versions
+            && bytes + version.bytes <= bounds.bytes
+            && kept.len() + version.parts.len() <= MAX_PARTS;
         if !is_other || is_within {
             *count += 1;
             bytes += version.bytes;
@@ -226,6 +231,18 @@ mod tests {
         // The only version of a module stays before the second one of another.
         let parts = [whole("s", "1"), whole("t", "2"), whole("t", "3")];
         assert_eq!(left(&parts, bounds(29), ("t", "3")), [&parts[0].name, &parts[2].name].map(String::clone));
+        // A large one does not displace small ones.
+        let large = KeptPart { bytes: 25, ..whole("u", "4") };
+        let parts = [whole("s", "1"), large, whole("t", "5")];
+        assert_eq!(left(&parts, bounds(30), ("t", "5")), [&parts[0].name, &parts[2].name].map(String::clone));
+    }
+
+    #[test]
+    fn so_many_config_maps_are_kept_as_one_list_shows() {
+        let bounds = KeptBounds { versions: 3, bytes: u64::MAX };
+        let parts: Vec<_> = (0..=MAX_PARTS).map(|nth| whole(&format!("s{nth}"), "1")).collect();
+        assert_eq!(left(&parts, bounds, ("s7", "1")).len(), MAX_PARTS);
+        assert!(left(&parts, bounds, ("s7", "1")).contains(&parts[7].name));
     }
 
     #[test]

@@ -23,9 +23,12 @@ pub struct WatchBreaks {
 impl WatchBreaks {
     pub fn came(&mut self, event: &CacheEvent) {
         match event {
+            // A watch that broke and is listed anew is no list that fails.
+            CacheEvent::ListBegins if self.listed && self.in_a_row < MAX_BREAKS => *self = Self::default(),
             CacheEvent::ListBegins => self.listed = false,
             CacheEvent::ListEnds => *self = Self { listed: true, ..Self::default() },
-            CacheEvent::Applied(_) | CacheEvent::Deleted(_) => self.in_a_row = 0,
+            // Of a list that fails half-way there are objects, too.
+            CacheEvent::Applied(_) | CacheEvent::Deleted(_) if self.listed => self.in_a_row = 0,
             _ => {}
         }
     }
@@ -76,6 +79,12 @@ mod tests {
         breaks.broke(now);
         breaks.broke(now);
         assert!(!breaks.is_broken(now) && !breaks.is_none());
+        let listed_anew = {
+            let mut one = breaks;
+            one.came(&CacheEvent::ListBegins);
+            one
+        };
+        assert!(!listed_anew.is_broken(now), "nothing has failed since");
         breaks.broke(now);
         assert!(breaks.is_broken(now));
         assert!(!breaks.is_broken(LATER), "it was taken up again, and nothing has changed");

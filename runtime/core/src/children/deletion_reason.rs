@@ -60,12 +60,16 @@ impl fmt::Display for DeletionReason {
             Self::Changed(differs) => {
                 write!(
                     f,
-                    "the answer of the hook differs from it {}, and its update strategy is Recreate",
+                    "the answer of the hook differs from it {}, and its update strategy recreates it",
                     place(differs)
                 )
             }
             Self::Drifted(differs) => {
-                write!(f, "another client changed it {}, and its update strategy is Recreate", place(differs))
+                write!(
+                    f,
+                    "another client changed it {}, and its update strategy recreates it",
+                    place(differs)
+                )
             }
             Self::RolledOut => {
                 f.write_str("the rolling update moves it to the latest revision of its parent")
@@ -132,7 +136,7 @@ mod tests {
         ];
         let expected = [
             format!("Pod a, Pod b are deleted: the answer of the sync hook does not list it (version {version})"),
-            "Pod c is deleted to be made anew: the answer of the hook differs from it in spec.image, and its update strategy is Recreate".to_owned(),
+            "Pod c is deleted to be made anew: the answer of the hook differs from it in spec.image, and its update strategy recreates it".to_owned(),
         ];
         assert_eq!(event_messages("n", &all), expected);
         assert!(event_messages("m", &all)[0].starts_with("Pod n/a, Pod n/b"));

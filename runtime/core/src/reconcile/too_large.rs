@@ -8,6 +8,9 @@ use crate::json::size::ValueSize;
 /// A part that is named has this share of the whole at least: one in two.
 const SHARE: usize = 2;
 
+/// Bytes of what was sent that show what is large: a smaller patch is about a large object.
+const MIN_SHOWN: usize = 1 << 20;
+
 /// Refusals of what is too large: of etcd, of the API server's connection to it, and of the API server.
 const REFUSALS: [&str; 3] =
     ["request is too large", "trying to send message larger than max", "Request entity too large"];
@@ -15,9 +18,15 @@ const REFUSALS: [&str; 3] =
 /// The message of a refusal, with the size of what was sent, the bound, and what to do; `None`: it is about something else.
 pub fn explained(message: &str, sent: &Value) -> Option<String> {
     REFUSALS.iter().find(|refusal| message.contains(**refusal))?;
+    let whole = ValueSize::of(sent).text;
+    if whole < MIN_SHOWN {
+        return Some(format!(
+            "the object is too large with this change: etcd takes 1.5Mi of an object, unless its --max-request-bytes says more: have it hold less ({message})"
+        ));
+    }
     let part = largest_part(sent)
         .map_or_else(String::new, |(path, size)| format!(", of which {path} has {}", kibi(size)));
-    let whole = kibi(ValueSize::of(sent).text);
+    let whole = kibi(whole);
     Some(format!(
         "it is too large: {whole} as JSON{part}, and etcd takes 1.5Mi of an object, unless its --max-request-bytes says more: write less, or to several objects ({message})"
     ))
@@ -110,6 +119,9 @@ mod tests {
             let expected = "it is too large: 2049Ki as JSON, of which status.report has 2049Ki, and etcd takes 1.5Mi of an object, ";
             assert!(message.starts_with(expected) && message.contains(refusal), "{message}");
         }
+        let patch = json!({ "metadata": { "finalizers": ["a"] } });
+        let message = explained("etcdserver: request is too large", &patch).unwrap();
+        assert!(message.starts_with("the object is too large with this change: "), "{message}");
         assert_eq!(explained("spec.replicas: Invalid value", &sent), None);
     }
 }

@@ -159,7 +159,7 @@ proptest! {
     ) {
         prop_assume!(habit != Habit::RespellsForGood || way.method != UpdateMethod::InPlace);
         prop_assume!(habit != Habit::RespellsForGood || was.method != UpdateMethod::InPlace);
-        // After a change to server-side apply and a restart, nobody knows whose items of a list are: what cannot be changed for the
+        // After a change to server-side apply and a restart, the owner of a list's items is not known: what cannot be changed for the
         // sake of one is refused, with an Event, and not made anew.
         prop_assume!(habit != Habit::RespellsForGood || was.server_side || !way.server_side);
         let (mut server, mut history) = (Server::new(habit), WriteHistory::default());

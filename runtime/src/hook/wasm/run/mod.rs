@@ -40,6 +40,7 @@ use call_error::Failure;
 use component::ReadyComponent;
 use concurrency::{Concurrency, max_begun};
 use pool::{PerCall, engine, pool};
+use stopped_at::LastStop;
 use threads::{Conduct, HookThreads};
 use turns::{CallTurns, Ran};
 use watchdog::{Watch, Watchdog};
@@ -94,6 +95,7 @@ pub struct Module {
     start: StartWork,
     /// Script that the interpreter runs.
     script: Option<Script>,
+    last_stop: LastStop,
     conduct: Conduct,
     /// Taken for as long as its code is; a script's is that of its runner.
     _space: Option<Arc<CodeSpace>>,
@@ -201,6 +203,7 @@ impl Runtime {
             ready,
             start,
             script: None,
+            last_stop: LastStop::default(),
             conduct: Conduct::default(),
             _space: Some(Arc::clone(&code.space)),
         })
@@ -223,6 +226,7 @@ impl Runtime {
             ready,
             start,
             script: Some(script),
+            last_stop: LastStop::default(),
             conduct: Conduct::default(),
             _space: None,
         }

@@ -197,7 +197,7 @@ impl Output {
         std::mem::replace(self, Self::new(0, self.memory.clone()))
     }
 
-    /// Takes bytes over that nobody else holds: where they are all, no copy is made of them.
+    /// Takes bytes over from their only holder. Where they are the whole output, no copy is made of them.
     ///
     /// # Errors
     /// There is no memory for it.

@@ -46,17 +46,19 @@ impl Keeper {
         }
     }
 
-    /// Whether the version is kept for all of today's owners, or will be.
+    /// Whether the version is kept for all of today's owners, will be, or may not be.
     pub(in super::super) fn has(&self, digest: &str) -> bool {
         let asked = lock(&self.asked);
         asked.as_ref().is_some_and(|(known, owners)| known == digest && *owners == *self.owners.borrow())
     }
 
-    /// Keeps a version that was loaded.
-    pub(in super::super) fn keep(&self, digest: String, stored: Vec<u8>) {
+    /// Keeps a version that was loaded; `stored`: `None` where it may not be kept.
+    pub(in super::super) fn keep(&self, digest: String, stored: Option<Vec<u8>>) {
         let owners = self.owners();
         *lock(&self.asked) = Some((digest.clone(), owners.clone()));
-        self.next.send_replace(Some(Arc::new(Accepted::now(digest, stored, owners))));
+        if let Some(stored) = stored {
+            self.next.send_replace(Some(Arc::new(Accepted::now(digest, stored, owners))));
+        }
     }
 }
 
@@ -80,7 +82,8 @@ async fn write_all(
             () = versions.leads() => {}
             _changed = changes.changed() => continue,
         }
-        let Err(error) = versions.keep(&module, &accepted).await else {
+        let kept = versions.keep(&module, &accepted).await;
+        if let Ok(true) = kept {
             failures = 0;
             next.send_if_modified(|next| {
                 let is_last = next.as_ref().is_some_and(|next| Arc::ptr_eq(next, &accepted));
@@ -90,9 +93,9 @@ async fn write_all(
                 is_last
             });
             continue;
-        };
+        }
         failures += 1;
-        if failures == 1 {
+        if let (Err(error), 1) = (kept, failures) {
             let name = format!("{}/{}", module.namespace, module.name);
             let advice = if error.is_ungranted() {
                 "; let the server get, list, create, patch and delete ConfigMaps in its namespace"
@@ -160,7 +163,7 @@ mod tests {
         let owners = watch::Sender::new(BTreeSet::from([Owner::named("c", "1")]));
         let keeper = keeper(versions, &owners);
         let began = tokio::time::Instant::now();
-        keeper.keep("a".repeat(64), b"module".to_vec());
+        keeper.keep("a".repeat(64), Some(b"module".to_vec()));
         until(|| lock(&made).len() == 3).await;
         assert_eq!(*lock(&made), [500, 500, 201]);
         assert!(began.elapsed() >= Duration::from_secs(30), "{:?}", began.elapsed());
@@ -176,7 +179,7 @@ mod tests {
         let keeper = keeper(versions, &owners);
         let digest = "a".repeat(64);
         assert!(!keeper.has(&digest));
-        keeper.keep(digest.clone(), b"module".to_vec());
+        keeper.keep(digest.clone(), Some(b"module".to_vec()));
         assert!(keeper.has(&digest) && !keeper.has("b"));
         owners.send_modify(|owners| assert!(Owner::named("d", "3").joins(owners)));
         assert!(!keeper.has(&digest), "another controller owns it, too");

@@ -138,37 +138,57 @@ impl KeptVersions {
         self.bounds.versions > 0 && u64::try_from(bytes).is_ok_and(|bytes| bytes <= self.bounds.bytes)
     }
 
-    /// Writes a version where it is not there yet, and deletes what is too many then.
-    async fn keep(&self, module: &ModuleRef, accepted: &Accepted) -> Result<(), RequestError> {
+    /// Writes a version where it is not there yet, and deletes what is too many then. `false`: it is not whole afterwards, as another
+    /// server took parts of it for halves that nobody writes.
+    async fn keep(&self, module: &ModuleRef, accepted: &Accepted) -> Result<bool, RequestError> {
         let _one = self.writing.lock().await;
         let (source, Accepted { digest, stored, at, .. }) = (id(module), accepted);
         let known = labelled_metadata(&self.api, self.namespace(), KEPT_LABEL).await?;
-        let count = stored.len().div_ceil(PART_BYTES).max(1);
-        let mut parts: Vec<_> = known.iter().filter_map(part).collect();
+        let parts: Vec<_> = known.iter().filter_map(part).collect();
         let of_module = versions(parts.iter().filter(|part| part.source == source).cloned());
-        let newest = of_module.first();
-        let is_back = newest.is_some_and(|newest| newest.digest != *digest);
+        let is_back = of_module.first().is_some_and(|newest| newest.digest != *digest);
+        let again = is_back.then_some(at);
+        // It may have been stored in another packing then.
+        let is_kept = match of_module.iter().find(|version| version.digest == *digest) {
+            Some(version) => self.accept_again(version, &known, &accepted.owners, again).await?,
+            None => false,
+        };
+        if !is_kept {
+            let halves = parts.iter().filter(|part| part.source == source && part.digest == *digest);
+            self.write(module, accepted, halves).await?;
+        }
+        let known = labelled_metadata(&self.api, self.namespace(), KEPT_LABEL).await?;
+        let parts: Vec<_> = known.iter().filter_map(part).collect();
+        let young = stamp(Timestamp::now() - WRITING_TIME);
+        for name in surplus(&parts, self.bounds, (&source, digest), &young) {
+            delete_config_map(&self.api, &Key::new(self.namespace(), &name)).await?;
+        }
+        let is_it = |version: &KeptVersion| version.source == source && version.digest == *digest;
+        Ok(stored.is_empty() || versions(parts).iter().any(is_it))
+    }
+
+    /// Writes the parts of a version, in the place of halves of another packing.
+    async fn write<'a>(
+        &self,
+        module: &ModuleRef,
+        accepted: &Accepted,
+        halves: impl Iterator<Item = &'a KeptPart>,
+    ) -> Result<(), RequestError> {
+        let (source, Accepted { digest, stored, .. }) = (id(module), accepted);
+        let count = stored.len().div_ceil(PART_BYTES);
+        let size = |number: usize| stored.chunks(PART_BYTES).nth(number - 1).map(|bytes| bytes.len() as u64);
+        for half in halves.filter(|half| half.count != count || size(half.number) != Some(half.bytes)) {
+            delete_config_map(&self.api, &Key::new(self.namespace(), &half.name)).await?;
+        }
         for (number, bytes) in (1..).zip(stored.chunks(PART_BYTES)) {
-            let name = part_name(&source, digest, number);
-            if let Some(known) = known.iter().find(|map| map.name.as_deref() == Some(&name))
-                && self.accept_again(known, &accepted.owners, is_back.then_some(at)).await?
-            {
-                continue;
-            }
-            let metadata = self.metadata(module, accepted, (number, count), bytes.len());
             let map = ConfigMap {
                 immutable: Some(true),
                 binary_data: Some(BTreeMap::from([(BYTES_KEY.to_owned(), ByteString(bytes.to_vec()))])),
                 data: None,
-                metadata,
+                metadata: self.metadata(module, accepted, (number, count), bytes.len()),
             };
+            let name = part_name(&source, digest, number);
             create_config_map(&self.api, &Key::new(self.namespace(), &name), &map).await?;
-            parts.retain(|part| part.name != name);
-            parts.extend(part(&map.metadata));
-        }
-        let young = stamp(Timestamp::now() - WRITING_TIME);
-        for name in surplus(&parts, self.bounds, (&source, digest), &young) {
-            delete_config_map(&self.api, &Key::new(self.namespace(), &name)).await?;
         }
         Ok(())
     }
@@ -199,26 +219,36 @@ impl KeptVersions {
         }
     }
 
-    /// Has all controllers own a part; `false` where it is gone meanwhile. `again`: when the version took the place of a newer
+    /// Has all controllers own the parts of a version; `false` where one is gone meanwhile. `again`: when it took the place of a newer
     /// one.
     async fn accept_again(
         &self,
-        map: &ObjectMeta,
+        version: &KeptVersion,
+        known: &[ObjectMeta],
         owners: &BTreeSet<Owner>,
         again: Option<&String>,
     ) -> Result<bool, RequestError> {
-        let known = map.owner_references.clone().unwrap_or_default();
-        let is_known = |owner: &&Owner| known.iter().any(|one| one.uid == owner.uid.as_str());
-        let missing: Vec<_> = owners.iter().filter(|owner| !is_known(owner)).map(Owner::reference).collect();
-        let is_news = !missing.is_empty() || again.is_some();
-        let Some(name) = map.name.as_ref().filter(|_| is_news) else { return Ok(true) };
-        let all: Vec<_> = known.into_iter().chain(missing).collect();
-        let mut metadata = json!({ "resourceVersion": map.resource_version, "ownerReferences": all });
-        if let (Some(again), Some(metadata)) = (again, metadata.as_object_mut()) {
-            metadata.insert("annotations".to_owned(), json!({ ACCEPTED: again }));
+        for map in
+            known.iter().filter(|map| map.name.as_ref().is_some_and(|name| version.parts.contains(name)))
+        {
+            let known = map.owner_references.clone().unwrap_or_default();
+            let is_known = |owner: &&Owner| known.iter().any(|one| one.uid == owner.uid.as_str());
+            let missing: Vec<_> =
+                owners.iter().filter(|owner| !is_known(owner)).map(Owner::reference).collect();
+            if missing.is_empty() && again.is_none() {
+                continue;
+            }
+            let all: Vec<_> = known.into_iter().chain(missing).collect();
+            let mut metadata = json!({ "resourceVersion": map.resource_version, "ownerReferences": all });
+            if let (Some(again), Some(metadata)) = (again, metadata.as_object_mut()) {
+                metadata.insert("annotations".to_owned(), json!({ ACCEPTED: again }));
+            }
+            let key = Key::new(self.namespace(), map.name.as_deref().unwrap_or_default());
+            if !change_config_map(&self.api, &key, &json!({ "metadata": metadata })).await? {
+                return Ok(false);
+            }
         }
-        let patch = json!({ "metadata": metadata });
-        change_config_map(&self.api, &Key::new(self.namespace(), name), &patch).await
+        Ok(true)
     }
 
     /// The versions that are kept of a module for one of these controllers, the newest first.

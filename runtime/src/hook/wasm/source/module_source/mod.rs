@@ -240,8 +240,10 @@ impl Loader {
             let (map, key) = (Arc::clone(&map), key.clone());
             ModuleSourceError::Module { map, key, found, source: Box::new(source) }
         };
-        let keeper = self.keeper.as_ref().filter(|keeper| keeper.versions.takes(stored.len()));
-        let accepted = keeper.map(|keeper| (keeper, stored.clone()));
+        let accepted = self
+            .keeper
+            .as_ref()
+            .map(|keeper| (keeper, keeper.versions.takes(stored.len()).then(|| stored.clone())));
         let module = self.registry.unpack(stored).await.map_err(|source| refused(source, None))?;
         let (found, size) = (Digest::of(&module.bytes).hex(), module.bytes.len());
         if let Some(index) =
@@ -296,7 +298,7 @@ impl Loader {
         let mut may_heal = false;
         let versions = keeper.versions.of(&self.spec, &keeper.owners()).await.unwrap_or_else(|error| {
             tracing::warn!(module = %self.name, error = error_chain(&error), "kept versions of a module cannot be read");
-            may_heal = true;
+            may_heal = !error.is_ungranted();
             Vec::new()
         });
         for kept in versions {
@@ -324,7 +326,8 @@ impl Loader {
             return Err(for_good(format!("the spec pins {pinned}")));
         }
         let stored = versions.read(kept).await;
-        let stored = stored.map_err(|error| NotUsed { why: error_chain(&error), may_heal: true })?;
+        let stored =
+            stored.map_err(|error| NotUsed { may_heal: !error.is_ungranted(), why: error_chain(&error) })?;
         let stored = stored.ok_or_else(|| for_good("a part of it is gone".to_owned()))?;
         let module = self.registry.unpack(stored).await.map_err(refused)?;
         let found = Digest::of(&module.bytes).hex();

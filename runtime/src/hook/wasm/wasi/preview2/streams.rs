@@ -89,7 +89,7 @@ impl Sink {
         self.add(|output| output.push(bytes))
     }
 
-    /// Prints what nobody else holds.
+    /// Prints bytes without a copy: their only holder gives them away.
     pub(super) fn give(&self, bytes: Vec<u8>) -> wasmtime::Result<()> {
         self.add(|output| output.give(bytes))
     }
