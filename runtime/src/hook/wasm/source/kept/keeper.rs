@@ -118,7 +118,10 @@ mod tests {
     use std::time::Duration;
 
     use http::{Method, Response};
-    use metahook_core::api::kept::KeptBounds;
+    use metahook_core::api::kept::{
+        ACCEPTED, BYTES, DIGEST, KeptBounds, PART, SOURCE_LABEL, part_name, source_id,
+    };
+    use serde_json::json;
 
     use super::*;
     use crate::cluster::fake;
@@ -128,21 +131,36 @@ mod tests {
         ModuleRef { language: None, namespace, name, key, sha256: None, reader: None }
     }
 
-    /// Answers lists as if nothing were kept, and creations as `status` says. Names of what is created, in order.
+    /// The list of what is kept: nothing, or the one part of the version `digest`.
+    fn listed(digest: Option<&str>) -> String {
+        let source = source_id(None, ["n", "m", "hook.wasm"]);
+        let item = |digest: &str| {
+            json!({ "metadata": {
+                "name": part_name(&source, digest, 1), "namespace": "default", "resourceVersion": "1",
+                "labels": { SOURCE_LABEL: source },
+                "annotations": { DIGEST: digest, ACCEPTED: "2026-01-01T00:00:00Z", PART: "1/1", BYTES: "6" },
+            } })
+        };
+        let items: Vec<_> = digest.map(item).into_iter().collect();
+        json!({ "kind": "List", "metadata": { "resourceVersion": "1" }, "items": items }).to_string()
+    }
+
+    /// Answers creations as `status` says, and lists as they ended. What the creations were answered, in order.
     fn api(status: impl Fn(usize) -> u16 + Send + Sync + 'static) -> (KeptVersions, Arc<Mutex<Vec<u16>>>) {
         let made = Arc::new(Mutex::new(Vec::new()));
         let creations = Arc::clone(&made);
         let api = fake::answering(move |request| {
+            let mut creations = lock(&creations);
             let status = if request.method() == Method::POST {
-                let mut creations = lock(&creations);
                 let status = status(creations.len());
                 creations.push(status);
                 status
             } else {
                 200
             };
-            let body = r#"{"kind":"List","metadata":{"resourceVersion":"1"},"items":[]}"#;
-            Response::builder().status(status).body(body.to_owned()).ok()
+            let digest = "a".repeat(64);
+            let body = listed(creations.contains(&201).then_some(&*digest));
+            Response::builder().status(status).body(body).ok()
         });
         (KeptVersions::new(api, KeptBounds::default()), made)
     }
