@@ -300,6 +300,9 @@ pub(crate) async fn a_decorator_changes_neither_spec_nor_data(test: &mut Fixture
 
     let strict = json!({ "spec": { "hooks": { "sync": { "version": "v2" } } } });
     test.decorators().merge(test.name(), &strict).await?;
+    // Until then the version before takes what comes.
+    let runs = |dc: &Value| dc["status"]["observedGeneration"] == dc["metadata"]["generation"];
+    test.decorators().until(test.name(), "strict", runs).await?;
     for field in ["spec", "data"] {
         let mut answer = json!({ "labels": { "n": "2" }, "attachments": [] });
         answer[field] = json!({ "n": "2" });
