@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use metahook_core::api::ControllerKind;
+use metahook_core::api::status::ControllerStatus;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
@@ -55,6 +56,12 @@ pub(crate) async fn find(api: &ApiClient, name: &str) -> Result<(ObjectId, Value
         (Some(one), true) => Ok(one),
         (Some(_), false) => Err(FindError::Several(name.to_owned())),
     }
+}
+
+/// What a server says of a controller; nothing where it has said nothing yet.
+pub(crate) fn status(controller: &Value) -> ControllerStatus {
+    let status = controller.get("status").cloned().unwrap_or_default();
+    serde_json::from_value(status).unwrap_or_default()
 }
 
 /// Whether a word is the plural name of a kind, with or without its group, or the kind itself.

@@ -6,7 +6,6 @@ use std::io;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::kept::source_id;
 use metahook_core::api::packed::{Index, index_key};
-use metahook_core::api::status::ControllerStatus;
 use metahook_core::bundle::{ModulePlace, modules_of};
 use metahook_core::object::id::{Key, ObjectId};
 use metahook_server::cluster::api_client::ApiClient;
@@ -100,8 +99,7 @@ impl History {
     /// There is no such controller, or nothing is kept of it.
     pub async fn read(api: &ApiClient, name: &str, namespace: &str) -> Result<Self, HistoryError> {
         let (id, controller) = controllers::find(api, name).await?;
-        let status = controller.get("status").cloned().unwrap_or_default();
-        let status: ControllerStatus = serde_json::from_value(status).unwrap_or_default();
+        let status = controllers::status(&controller);
         let uid = controller.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
         let mut hooks = BTreeMap::<ModulePlace, Vec<HookName>>::new();
         for (place, hook) in modules_of(&controller) {

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use metahook_core::api::hook::HookName;
 use metahook_core::api::reason::ConditionType;
-use metahook_core::api::status::ControllerStatus;
 use metahook_core::bundle::ModulePlace;
 use metahook_core::children::deletion_brake::ALLOW_DELETIONS;
 use metahook_server::cluster::api_client::ApiClient;
@@ -14,6 +13,7 @@ use metahook_server::hook::wasm::compile::Digest;
 use metahook_server::hook::wasm::source::unpack::unpack;
 use serde_json::{Value, json};
 
+use crate::controllers::status;
 use crate::deploy::packed::apply_packed;
 use crate::history::{HistoryError, Target, all_sizes, plain};
 use crate::pack::{PackTarget, Packed, pack, pack_script};
@@ -167,11 +167,6 @@ fn held(controller: &Value) -> Option<String> {
     let condition = status.conditions.iter().find(|one| one.kind == is_held && one.status == "True")?;
     let (_, version) = condition.message.rsplit_once(&format!("{ALLOW_DELETIONS}: "))?;
     Some(version.trim().to_owned())
-}
-
-fn status(controller: &Value) -> ControllerStatus {
-    let status = controller.get("status").cloned().unwrap_or_default();
-    serde_json::from_value(status).unwrap_or_default()
 }
 
 #[cfg(test)]

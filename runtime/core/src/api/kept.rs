@@ -114,9 +114,9 @@ pub fn versions(parts: impl IntoIterator<Item = KeptPart>) -> Vec<KeptVersion> {
     versions
 }
 
-/// Names of the ConfigMaps that go: versions beyond the bounds, and halves that nobody is writing. First stays what was just kept,
-/// then the newest version of each module, the smallest first, so that few large ones do not displace those of everybody else; then
-/// the others, the newest first. `young`: halves that were accepted later may be written now, by another server.
+/// Names of the ConfigMaps that go: versions beyond the bounds, and halves that nobody is writing. Room goes to what was just
+/// kept; then to the newest version of each module, the smallest first, so that few large ones do not displace those of everybody else;
+/// then to the others, the newest first. `young`: halves that were accepted later may be written now, by another server.
 pub fn surplus(
     parts: &[KeptPart],
     bounds: KeptBounds,

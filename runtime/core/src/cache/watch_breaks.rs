@@ -43,8 +43,8 @@ impl WatchBreaks {
         self.in_a_row == 0
     }
 
-    /// Objects cannot be listed, or changes cannot be watched. A list that fails is told by its first break: until there is
-    /// one, nothing is known of the objects.
+    /// The server cannot list the objects, or cannot watch them. A list fails with its first break: until it ends, the server knows
+    /// nothing of the objects.
     pub fn is_broken(&self, now: Duration) -> bool {
         if self.listed {
             self.in_a_row >= MAX_BREAKS && now.saturating_sub(self.last) < BREAK_TIMEOUT

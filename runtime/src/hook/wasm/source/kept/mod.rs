@@ -157,8 +157,13 @@ impl KeptVersions {
             let halves = parts.iter().filter(|part| part.source == source && part.digest == *digest);
             self.write(module, accepted, halves).await?;
         }
-        let known = labelled_metadata(&self.api, self.namespace(), KEPT_LABEL).await?;
-        let parts: Vec<_> = known.iter().filter_map(part).collect();
+        // Other owners change neither versions nor their order.
+        let parts = if is_kept && !is_back {
+            parts
+        } else {
+            let known = labelled_metadata(&self.api, self.namespace(), KEPT_LABEL).await?;
+            known.iter().filter_map(part).collect()
+        };
         let young = stamp(Timestamp::now() - WRITING_TIME);
         for name in surplus(&parts, self.bounds, (&source, digest), &young) {
             delete_config_map(&self.api, &Key::new(self.namespace(), &name)).await?;
