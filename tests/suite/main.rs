@@ -66,7 +66,7 @@ use attacks::{
 };
 use cases::{
     cases_children, cases_decorators, cases_hooks, cases_languages, cases_lifecycle, cases_merging,
-    cases_upgrades, cases_values,
+    cases_unsettled, cases_upgrades, cases_values,
 };
 use chart::{chart_node, chart_releases, chart_values};
 use compat::{
@@ -625,6 +625,9 @@ fn of_scripts() -> Vec<Test> {
         apply::{
             a_script_is_applied_with_its_controller_up_to_its_bound,
         },
+        cases_unsettled::{
+            c21_a_script_that_writes_the_time_is_rationed_and_the_field_named,
+        },
     ];
     let python = python.into_iter().map(|test| test.with_runners(&["python"]));
     python.chain(javascript.into_iter().map(|test| test.with_runners(&["javascript"]))).collect()
@@ -676,8 +679,11 @@ fn of_the_field() -> Vec<Test> {
             c23_a_generated_name_is_refused_before_any_write,
             c24_bytes_that_a_hook_copies_arrive_as_they_were,
         },
-        cases_lifecycle::{
+        cases_unsettled::{
             c21_a_hook_that_writes_the_time_slows_down_itself_alone,
+            c21_a_field_that_changes_each_time_is_named,
+        },
+        cases_lifecycle::{
             c22_injected_containers_recreate_no_pod,
             c25_no_child_comes_back_in_a_foreground_deletion,
             c26_a_namespace_that_goes_is_not_held_by_a_last_child,

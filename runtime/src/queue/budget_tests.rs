@@ -30,6 +30,27 @@ async fn two(how: impl Fn(RetryState) -> Outcome) -> (usize, usize) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_knows_how_often_it_wrote_in_a_row_and_whether_another_object_changed_since() {
+    let queue = queue();
+    let mut seen = Vec::new();
+    queue.add(1, Cause::Created);
+    for cause in [None, Some(Cause::Periodic), Some(Cause::Related), None] {
+        let (key, retry_state) = queue.next().await.unwrap();
+        seen.push((retry_state.in_a_row, retry_state.others_changed));
+        if let Some(cause) = cause {
+            queue.add(key, cause);
+        }
+        queue.done(&key, Outcome::FollowUp);
+    }
+    assert_eq!(seen, [(0, true), (1, false), (2, false), (3, true)]);
+    let (key, _) = queue.next().await.unwrap();
+    queue.done(&key, Outcome::Settled(None));
+    queue.add(1, Cause::Periodic);
+    let (_, retry_state) = queue.next().await.unwrap();
+    assert_eq!((retry_state.in_a_row, retry_state.others_changed), (0, false));
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_keys_that_never_settle_are_throttled() {
     let pace = |retry_state: RetryState| Outcome::of(&Ok(Changed::Something), None, retry_state, true);
     let (at_once, later) = two(pace).await;

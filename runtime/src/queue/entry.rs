@@ -23,6 +23,8 @@ pub(super) struct Entry {
     pub(super) reset_at: Option<Instant>,
     pub(super) failures: u32,
     pub(super) self_triggered: bool,
+    /// The strongest cause that came since it was handed out.
+    pub(super) since: Option<Cause>,
     pub(super) budget: SelfTriggerBudget,
     /// Budget of the tries that come earlier than a failure, a hook or the API server lets them.
     pub(super) early: SelfTriggerBudget,
@@ -30,7 +32,11 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn note(&mut self, cause: Cause) {
-        self.meanwhile = Some(self.meanwhile.map_or(cause, |before| before.min(cause)));
+        self.meanwhile = Some(stronger(self.meanwhile, cause));
+    }
+
+    pub(super) fn caused(&mut self, cause: Cause) {
+        self.since = Some(stronger(self.since, cause));
     }
 
     /// `changed`: meanwhile another client changed the parent.
@@ -68,4 +74,8 @@ impl Entry {
             && self.budget.is_full(time)
             && self.early.is_full(time)
     }
+}
+
+fn stronger(before: Option<Cause>, cause: Cause) -> Cause {
+    before.map_or(cause, |before| before.min(cause))
 }

@@ -88,6 +88,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
             entry.early.refill(time);
             entry.self_triggered = false;
         }
+        entry.caused(cause);
         if entry.running {
             entry.note(cause);
             return false;
@@ -280,7 +281,13 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         }
         let mut next = entry.budget;
         next.charge(time);
-        let next = self.throttle.pace(next, now);
-        Some((key, RetryState { failures: entry.failures, self_triggered: entry.self_triggered, next }))
+        let retry_state = RetryState {
+            failures: entry.failures,
+            self_triggered: entry.self_triggered,
+            in_a_row: entry.budget.in_a_row(),
+            others_changed: entry.since.take().is_some_and(|cause| cause <= Cause::Related),
+            next: self.throttle.pace(next, now),
+        };
+        Some((key, retry_state))
     }
 }

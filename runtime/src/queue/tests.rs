@@ -9,7 +9,8 @@ use metahook_core::pacing::self_triggered::{Pace, SelfTriggerLimits};
 
 use super::*;
 
-const BEFORE: RetryState = RetryState { failures: 0, self_triggered: false, next: Pace::AtOnce };
+const BEFORE: RetryState =
+    RetryState { failures: 0, self_triggered: false, in_a_row: 0, others_changed: false, next: Pace::AtOnce };
 
 pub(super) fn queue() -> Queue<u32> {
     static NONE: LazyLock<Arc<str>> = LazyLock::new(Arc::default);
@@ -197,11 +198,12 @@ async fn a_postponed_key_waits_and_its_failures_stay() {
     queue.add(1, Cause::Changed);
     now(&queue).await;
     queue.done(&1, Outcome::Failed(Duration::ZERO));
-    assert_eq!(queue.next().await, Some((1, RetryState { failures: 1, ..BEFORE })));
+    let failed = RetryState { failures: 1, in_a_row: 1, ..BEFORE };
+    assert_eq!(queue.next().await, Some((1, failed)));
     queue.add(1, Cause::Periodic);
     queue.done(&1, Outcome::Postponed(Duration::from_secs(20)));
     queue.add(1, Cause::Periodic);
-    assert_eq!(queue.next().await, Some((1, RetryState { failures: 1, ..BEFORE })));
+    assert_eq!(queue.next().await, Some((1, failed)));
     assert_eq!(start.elapsed().as_secs(), 20);
 }
 
@@ -257,7 +259,7 @@ async fn a_delayed_run_is_not_the_one_that_runs_already() {
     queue.next().await.unwrap();
     queue.add_after(1, Duration::ZERO);
     queue.done(&1, Outcome::Failed(Duration::from_secs(100)));
-    assert_eq!(queue.next().await, Some((1, BEFORE)));
+    assert_eq!(queue.next().await, Some((1, RetryState { in_a_row: 1, ..BEFORE })));
     queue.add_after(1, Duration::ZERO);
     queue.done(&1, Outcome::FollowUp);
     assert_eq!(now(&queue).await, Some(1), "nor does it wait for a throttled one");

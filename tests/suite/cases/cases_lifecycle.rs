@@ -1,6 +1,5 @@
 //! Cases of the life of parents and children: deletions, what does not go, what is too large, fights with another client.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use acceptance::api::{CONFIG_MAP, DEPLOYMENT, EVENT, Kind, NAMESPACE, Objects, POD};
@@ -263,52 +262,6 @@ pub(crate) async fn c31_a_fight_about_one_child_holds_up_no_other(test: &mut Fix
         told.and(other).with_context(|| format!("{:?}", world.way))?;
         ensure!(after.written <= before.written + 3, "the fight goes on at once: {before:?}, {after:?}");
         maps.until("fought", "corrected after the fight", ours).await?;
-    }
-    Ok(())
-}
-
-/// C21: a hook that writes the time, for many parents, and a controller beside it.
-pub(crate) async fn c21_a_hook_that_writes_the_time_slows_down_itself_alone(
-    test: &mut Fixture,
-) -> Result<()> {
-    // A webhook: its server does not know that it reads the clock, and its parents are held back once their budget is used up.
-    test.server().flag("--self-triggered-max=20");
-    let worlds = worlds(test, &[IN_PLACE[0], IN_PLACE[0]], &[&CONFIG_MAP]).await?;
-    let (clock, beside) = (&worlds[0], &worlds[1]);
-    let calls = AtomicUsize::new(0);
-    let tells_time = Webhook::serve(move |_| {
-        let time = calls.fetch_add(1, Ordering::Relaxed);
-        json!({ "status": { "time": time }, "children": [] }).into()
-    })
-    .await?;
-    clock.is_synced_by(test, Hook::webhook(&tells_time.url("/sync")).version("v2")).await?;
-    let mut uids = Vec::new();
-    for number in 0..20 {
-        uids.push(uid(&clock.another_parent(test, &format!("p{number}"), json!({})).await?).to_owned());
-    }
-    let events = clock.objects(test, &EVENT);
-    for (number, uid) in uids.iter().enumerate() {
-        let fields = format!("involvedObject.uid={uid},reason=Throttled");
-        events
-            .until_some(&fields, "the field named", |event| text(event, "/message").contains("status.time"))
-            .await?;
-        let number = number.to_string();
-        let round = config("round", &json!({ "is": number }));
-        beside.answers(test, json!([round])).await?;
-        let served = |it: &Value| it["data"]["is"] == number;
-        beside.objects(test, &CONFIG_MAP).until("round", "served meanwhile", served).await?;
-    }
-    let of_parent = |log: &str, name: &str| {
-        let named = format!(r#""parent":"{}/{name}""#, clock.namespace);
-        log.lines().filter(|line| line.contains(&named) && line.contains(r#""message":"written""#)).count()
-    };
-    let before = test.server().until_log("its log", |_| true).await?;
-    let next = |log: &str| of_parent(log, "p0") >= of_parent(&before, "p0") + 2;
-    let after = test.server().until_log("two more writes of one parent", next).await?;
-    for number in 0..uids.len() {
-        let name = format!("p{number}");
-        let more = of_parent(&after, &name) - of_parent(&before, &name);
-        ensure!(more <= 4, "{name} was written {more} times while another one was twice");
     }
     Ok(())
 }

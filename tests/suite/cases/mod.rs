@@ -7,6 +7,7 @@ pub(crate) mod cases_hooks;
 pub(crate) mod cases_languages;
 pub(crate) mod cases_lifecycle;
 pub(crate) mod cases_merging;
+pub(crate) mod cases_unsettled;
 pub(crate) mod cases_upgrades;
 pub(crate) mod cases_values;
 mod kit;

@@ -94,6 +94,11 @@ impl SelfTriggerBudget {
         self.in_a_row = self.in_a_row.saturating_sub(UNTHROTTLED);
     }
 
+    /// Charged reconciles in a row.
+    pub fn in_a_row(&self) -> u32 {
+        self.in_a_row
+    }
+
     pub fn charge(&mut self, now: Duration) {
         self.full_at = self.full_at.max(now).saturating_add(SELF_TRIGGER_REFILL);
         self.charged_at = now;

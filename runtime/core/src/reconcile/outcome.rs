@@ -67,6 +67,10 @@ pub struct RetryState {
     pub failures: u32,
     /// The reconcile before wrote something, and no other client has changed the parent since.
     pub self_triggered: bool,
+    /// Reconciles before this one that wrote something, in a row.
+    pub in_a_row: u32,
+    /// An object that concerns the parent, or its status, changed by another hand since the reconcile before began.
+    pub others_changed: bool,
     /// When the next one may run, if this one writes something.
     pub next: Pace,
 }
@@ -160,7 +164,13 @@ mod tests {
     use super::*;
     use crate::object::testing::{Build, a};
 
-    const FIRST: RetryState = RetryState { failures: 0, self_triggered: false, next: Pace::AtOnce };
+    const FIRST: RetryState = RetryState {
+        failures: 0,
+        self_triggered: false,
+        in_a_row: 0,
+        others_changed: false,
+        next: Pace::AtOnce,
+    };
 
     fn failure(retry: Retry) -> Result<Changed, Failure> {
         Err(Failure { category: "Hook", message: "it trapped".into(), retry })

@@ -1,118 +1,65 @@
-//! Warning about a parent that its own writes hold back, and the place that each of them changes.
+//! Warning about parents whose reconciles change the same place again and again: see [`ChangingPlace`].
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use metahook_core::children::Op;
-use metahook_core::children::plan::{first_change, first_difference};
-use metahook_core::decorator::status;
+use metahook_core::api::reason::EventReason;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
-use metahook_core::pacing::self_triggered::Pace;
+use metahook_core::reconcile::changing_place::{ChangingPlace, Warnings, changed_place, is_watched};
 use metahook_core::reconcile::outcome::{Changed, Failure, RetryState};
 use metahook_core::reconcile::plan::ReconcilePlan;
-use metahook_core::shorten;
 
 use crate::controller::reconcile::Reconciler;
 use crate::sync::lock;
 
-/// Bytes of a path that are remembered.
-const MAX_PATH: usize = 200;
-
-/// Operations of a plan that are compared with what they change.
-const MAX_COMPARED: usize = 3;
-
-const RATIONED: &str = "The hook reads the clock, and each reconcile of this object writes something else: more than ten in a row did. From now on there is one each 10 s, until one has nothing to write or another client changes the object's spec, labels or annotations. Change the hook so that it leaves the time out of its answers, or rounds it";
-
-const THROTTLED: &str = "What the controller writes for this object triggers one reconcile after the other, more than --self-triggered-max. From now on there is one each 10 s, until another client changes the object's spec, labels or annotations. Change the hook so that its answers settle";
-
-/// The places that the reconciles of parents change while they are held back. Other parents have no entry.
+/// The places that the reconciles of watched parents change. Other parents have no entry.
 #[derive(Default)]
-pub(super) struct ChangingPlaces(Mutex<BTreeMap<Key, Places>>);
-
-#[derive(Default)]
-struct Places {
-    /// The place that the last reconcile changed.
-    last: Option<String>,
-    /// The first place that two reconciles in a row changed. It stays, so that fields that take turns are one warning.
-    named: Option<String>,
-}
+pub(super) struct ChangingPlaces(Mutex<BTreeMap<Key, ChangingPlace>>);
 
 impl ChangingPlaces {
-    /// Notes the place that a reconcile of a parent changed that is held back; gives back the one to name.
-    fn note(&self, parent: &Key, place: Option<String>) -> Option<String> {
-        let mut all = lock(&self.0);
-        let places = all.entry(parent.clone()).or_default();
-        if places.named.is_none() && place.is_some() && places.last == place {
-            places.named.clone_from(&place);
-        }
-        places.last = place;
-        places.named.clone()
-    }
-
     /// How many parents are held back.
-    pub(super) fn count(&self) -> usize {
-        lock(&self.0).len()
+    pub(super) fn held_back(&self) -> usize {
+        lock(&self.0).values().filter(|place| place.is_held_back()).count()
     }
 
-    /// To be called where the parent is not held back.
+    /// To be called where the parent is not watched.
     pub(super) fn forget(&self, parent: &Key) {
         lock(&self.0).remove(parent);
     }
 }
 
-/// Whether a reconcile that writes something is followed by none at all for a while. Those that only share a rate are no sign of
-/// a fault: a parent may well have a hundred children that become ready one after the other.
-fn is_held_back(retry_state: RetryState) -> bool {
-    matches!(retry_state.next, Pace::At(_))
-}
-
 impl Reconciler {
-    /// The warning about a parent that is held back after this reconcile.
-    pub(super) fn held_back(
+    /// Says after a reconcile whether its parent is held back, and which field never settles.
+    pub(super) fn record_changing(
         &self,
-        parent: &Key,
+        parent: &Object,
         result: &Result<Changed, Failure>,
         retry_state: RetryState,
         reads_clock: bool,
         changing: Option<String>,
-    ) -> Option<String> {
+    ) {
         let places = &self.parents.changing;
-        if *result != Ok(Changed::Something) || !is_held_back(retry_state) {
-            places.forget(parent);
-            return None;
-        }
-        let message = if reads_clock { RATIONED } else { THROTTLED };
-        Some(match places.note(parent, changing) {
-            Some(place) => format!("{message}. What changes each time is {place}"),
-            None => message.to_owned(),
-        })
+        let warnings = if *result == Ok(Changed::Something) && is_watched(retry_state) {
+            let mut all = lock(&places.0);
+            all.entry(parent.key.clone()).or_default().wrote(changing, retry_state, reads_clock)
+        } else {
+            places.forget(&parent.key);
+            Warnings::default()
+        };
+        self.parents.record_new(parent, EventReason::Throttled, warnings.throttled);
+        self.parents.record_new(parent, EventReason::ChangesEachTime, warnings.unsettled);
     }
 
-    /// The first child and field that a plan changes, or the field of the status; `None` for a parent that is not held back.
+    /// The place that a plan changes, of a parent that is watched.
     pub(super) fn changing(
         &self,
         parent: &Object,
         plan: &ReconcilePlan,
         retry_state: RetryState,
     ) -> Option<String> {
-        if !is_held_back(retry_state) {
-            return None;
-        }
-        let of_child = |op: &Op| {
-            let op = if let Op::Probe { write, .. } = op { write } else { op };
-            let (Op::Replace { id, body } | Op::Apply { id, body, .. }) = op else { return None };
-            let observed = self.data.observed_child(id)?.value().ok()?;
-            Some(format!("{id}: {}", shorten(&first_change(&observed, body)?, MAX_PATH)))
-        };
-        let mut compared = plan.children.ops.iter().take(MAX_COMPARED);
-        compared.find_map(of_child).or_else(|| {
-            let wanted = plan.decoration.status.as_ref()?;
-            let body = status(parent, wanted.clone())?;
-            let observed = parent.value().ok()?;
-            let place = first_difference(observed.get("status")?, body.get("status")?)?;
-            Some(format!("status.{}", shorten(&place, MAX_PATH)))
-        })
+        let observed = |id: &_| self.data.observed_child(id)?.value().ok();
+        is_watched(retry_state).then(|| changed_place(parent, plan, retry_state, observed)).flatten()
     }
 }
 
@@ -120,45 +67,24 @@ impl Reconciler {
 mod tests {
     use std::time::Duration;
 
+    use metahook_core::pacing::self_triggered::Pace;
+
     use super::*;
-    use crate::controller::reconcile::testing::Scenario;
-
-    fn paced(next: Pace) -> RetryState {
-        RetryState { next, ..RetryState::default() }
-    }
-
-    const HELD: Pace = Pace::At(Duration::from_secs(10));
-
-    fn warning(reconciler: &Reconciler, next: Pace, result: Changed, place: &str) -> Option<String> {
-        let changing = (!place.is_empty()).then(|| place.to_owned());
-        reconciler.held_back(&Key::new("n", "p"), &Ok(result), paced(next), false, changing)
-    }
+    use crate::controller::reconcile::testing::{Scenario, object, parents};
 
     #[tokio::test]
-    async fn a_parent_whose_children_become_ready_one_after_the_other_gets_no_warning() {
+    async fn only_parents_that_are_held_back_are_counted_as_such() {
         let reconciler = Scenario::new(Some(200)).reconciler;
-        for _ in 0..100 {
-            let shown = warning(&reconciler, Pace::Throttled, Changed::Something, "status.ready");
-            assert_eq!(shown, None);
-        }
-        assert_eq!(reconciler.parents.throttled(), 0, "nothing is kept for it");
-    }
-
-    #[tokio::test]
-    async fn a_place_is_named_once_two_reconciles_in_a_row_change_it_and_stays_named() {
-        let reconciler = Scenario::new(Some(200)).reconciler;
-        let named = |place: &str| {
-            let shown = warning(&reconciler, HELD, Changed::Something, place).unwrap();
-            shown.split_once(" each time is ").map(|(_, place)| place.to_owned())
+        let parent = object(&parents());
+        let held = RetryState { next: Pace::At(Duration::from_secs(10)), ..RetryState::default() };
+        let watched = RetryState { in_a_row: 20, next: Pace::Throttled, ..RetryState::default() };
+        let count = |result: Changed, retry_state| {
+            reconciler.record_changing(&parent, &Ok(result), retry_state, false, Some("status.a".to_owned()));
+            reconciler.parents.throttled()
         };
-        assert_eq!(["a", "b", "a", ""].map(named), [const { None }; 4], "they take turns");
-        assert_eq!(["b", "b"].map(named), [None, Some("b".to_owned())]);
-        assert_eq!(reconciler.parents.throttled(), 1);
-        assert_eq!(["a", "a", "b", ""].map(named), [const { "b" }; 4].map(|place| Some(place.to_owned())));
-        for (pace, result) in [(HELD, Changed::Nothing), (Pace::Throttled, Changed::Something)] {
-            assert_eq!(warning(&reconciler, pace, result, "b"), None);
-            assert_eq!(reconciler.parents.throttled(), 0);
-            assert_eq!(["b", "b"].map(named), [None, Some("b".to_owned())], "it begins anew");
-        }
+        assert_eq!(count(Changed::Something, watched), 0);
+        assert_eq!(count(Changed::Something, held), 1);
+        assert_eq!(count(Changed::Nothing, held), 0);
+        assert!(lock(&reconciler.parents.changing.0).is_empty(), "nothing is kept for it");
     }
 }

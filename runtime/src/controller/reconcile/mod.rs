@@ -189,8 +189,7 @@ impl Reconciler {
         }
         let result = report.result.map_err(|error| error.failure());
         self.log(&parent.key, &result);
-        let warning = self.held_back(&parent.key, &result, retry_state, report.reads_clock, changing);
-        self.parents.record_new(parent, EventReason::Throttled, warning);
+        self.record_changing(parent, &result, retry_state, report.reads_clock, changing);
         if let Some(message) = result.as_ref().err().and_then(Failure::event) {
             self.data.recorder.record(parent, EventReason::SyncError, &message);
         }

@@ -43,7 +43,7 @@ pub(super) struct Attempt<'a> {
     /// The author of all writes.
     pub(super) writer: Writer,
     pub(super) retry_state: RetryState,
-    /// The place that the plan changes, of a parent that is held back.
+    /// The place that the plan changes, of a parent that is watched.
     changing: Mutex<Option<String>>,
 }
 
@@ -257,7 +257,6 @@ impl Record for Attempt<'_> {
                     reconciler.related.record_hidden(input);
                 }
                 reconciler.record_overlaps(input);
-                // Few reconciles are held back: the objects are read again for these alone.
                 *lock(&self.changing) = reconciler.changing(parent, plan, self.retry_state);
             }
             Fact::TwoAnswers(hook) => reconciler.record_two_answers(parent, hook),

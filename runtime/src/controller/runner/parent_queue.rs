@@ -309,7 +309,8 @@ mod tests {
         part.reconciler.parents.settled().fail(&failing, "HookConnect");
         let start = Instant::now();
         part.sync_failing();
-        assert_eq!(part.queue.next().await, Some((failing.clone(), RetryState::default())));
+        let anew = RetryState { in_a_row: 1, ..RetryState::default() };
+        assert_eq!(part.queue.next().await, Some((failing.clone(), anew)));
         assert_eq!(start.elapsed(), Duration::ZERO);
         part.queue.done(&failing, Outcome::Settled(None));
         assert_eq!(part.queue.next().await.map(|(key, _)| key), Some(postponed));

@@ -257,7 +257,7 @@ impl Parents {
 
     /// The parents that are held back, as what is written for them triggers one reconcile after the other.
     pub(crate) fn throttled(&self) -> usize {
-        self.changing.count()
+        self.changing.held_back()
     }
 
     /// To be called where the parent is gone, or no longer selected.
