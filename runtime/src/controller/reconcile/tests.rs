@@ -239,6 +239,18 @@ async fn all_objects_that_cannot_be_claimed_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_renewal_is_one_write_of_each_child() {
+    let scenario = Scenario::new(Some(200));
+    let parent = object(&resource("example.com/v2", "Greeting"));
+    let renewals = claims(&["a-owned", "b-owned"], Claim::Renew);
+    claim(&scenario.world(&Reservation::default()), &parent, &renewals).await.unwrap();
+    let requests = scenario.requests.take();
+    let writes = requests.iter().filter(|request| request.starts_with("PUT")).collect::<Vec<_>>();
+    let expected = ["a", "b"].map(|name| format!("PUT /api/v1/namespaces/n/configmaps/{name}-owned"));
+    assert_eq!(writes, expected.iter().collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_overloaded_api_server_is_asked_for_one_claim_alone() {
     let scenario = Scenario::new(Some(429));
     let parent = object(&parents());
