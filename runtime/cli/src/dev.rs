@@ -167,10 +167,17 @@ async fn print(observed: &mut Observations, lines: &mut Lines, out: &mut impl Wr
     let Some(event) = observed.events.recv().await else { return std::future::pending().await };
     let lost = observed.lost();
     if lost > 0 {
-        drop(say(out, &format!("{lost} calls, writes or reconciles are not shown: they came too fast")));
+        drop(say(out, &not_shown(lost)));
     }
     if let Some(line) = lines.of(event) {
         drop(say(out, &line));
+    }
+}
+
+fn not_shown(lost: usize) -> String {
+    match lost {
+        1 => "1 call, write or reconcile is not shown: it came too fast".to_owned(),
+        lost => format!("{lost} calls, writes or reconciles are not shown: they came too fast"),
     }
 }
 

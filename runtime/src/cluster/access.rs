@@ -4,6 +4,7 @@ use http::StatusCode;
 use metahook_core::api::access::{OwnerGuard, Reads, Writes};
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::read_access::Lists;
+use metahook_core::counted;
 use metahook_core::object::Object;
 use serde_json::{Value, json};
 
@@ -107,8 +108,14 @@ pub(crate) async fn message(
         None => user(api).await,
     };
     let first = first.forbidden();
-    let more = if more == 0 { String::new() } else { format!(", and {more} rights more are missing") };
-    format!("User {who:?} cannot {first}{more}; {ROLES}")
+    format!("User {who:?} cannot {first}{}; {ROLES}", more_rights(more))
+}
+
+fn more_rights(more: usize) -> String {
+    if more == 0 {
+        return String::new();
+    }
+    format!(", and {} missing", counted(more, "more right is", "more rights are"))
 }
 
 /// The user that the API server takes a client for.
@@ -143,6 +150,12 @@ mod tests {
 
     use super::*;
     use crate::cluster::fake;
+
+    #[test]
+    fn rights_beyond_the_first_are_counted() {
+        let told = [0, 1, 2].map(more_rights);
+        assert_eq!(told, ["", ", and 1 more right is missing", ", and 2 more rights are missing"]);
+    }
 
     /// The answer about a controller whose account needs two objects, and the number of questions, where the questions are
     /// answered like this.

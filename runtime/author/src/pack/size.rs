@@ -6,6 +6,7 @@ use std::fmt;
 use wasmparser::{BinaryReaderError, KnownCustom, Name, NameSectionReader, Parser, Payload, TypeRef};
 
 use super::HEADER;
+use metahook_core::counted;
 use metahook_server::hook::wasm::compile::outline::WasmKind;
 use metahook_server::telemetry::escape;
 
@@ -141,7 +142,7 @@ fn rows(all: &[(String, usize)], out: &mut fmt::Formatter<'_>) -> fmt::Result {
         return Ok(());
     }
     let size: usize = others.iter().map(|(_, size)| size).sum();
-    writeln!(out, "{size:>10}  {} others", others.len())
+    writeln!(out, "{size:>10}  {}", counted(others.len(), "other", "others"))
 }
 
 #[cfg(test)]

@@ -146,3 +146,13 @@ fn a_module_may_be_compressed() {
     let packed = zstd::encode_all(&*module, 3).unwrap();
     folder.with("hook.wasm", packed).metahook(&RUN).is(0, "pure: yes");
 }
+
+#[test]
+fn the_interpreter_of_a_script_is_looked_for_where_the_flag_says() {
+    let folder = Folder::new().with("r.json", REQUEST).with("sync.py", "def sync(request):\n    return {}\n");
+    std::fs::create_dir(folder.path("no-runners")).unwrap();
+    for command in ["run", "check"] {
+        let ended = folder.metahook(&[command, "sync.py", "--request", "r.json", "--runners", "no-runners"]);
+        assert!(ended.code != 0 && ended.say.contains("no-runners"), "{command}: {ended:#?}");
+    }
+}

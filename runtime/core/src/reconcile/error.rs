@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::api::hook::HookName;
 use crate::children::Problem;
+use crate::children::claims::ClaimedObject;
 use crate::children::desired::DesiredError;
 use crate::hook::RequestTooLarge;
 use crate::object::id::{Key, ObjectId};
@@ -60,7 +61,7 @@ pub enum ReconcileError {
     Write(#[from] WriteError),
     /// Writes of one reconcile that failed, at least two.
     #[error("{}", failure.message)]
-    Several { failure: Failure, is_ungranted: bool },
+    Several { failure: Failure, failures: Vec<WriteFailure>, is_ungranted: bool },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -108,13 +109,26 @@ impl ReconcileError {
             return errors.into_iter().next();
         }
         errors.truncate(with_event);
-        let failures: Vec<_> = errors.iter().map(Self::write_failure).collect();
+        let mut failures = Vec::new();
+        for failure in errors.iter().flat_map(Self::write_failures) {
+            // A child may be claimed in vain, and written in vain for the same cause.
+            if !failures.contains(&failure) {
+                failures.push(failure);
+            }
+        }
         let failure = Failure {
             category: errors.first()?.failure().category,
             message: failures::message(what, &failures, MAX_EVENT_MESSAGE),
             retry: Retry::WithEvent,
         };
-        Some(Self::Several { failure, is_ungranted: errors.iter().any(Self::is_ungranted) })
+        Some(Self::Several { failure, failures, is_ungranted: errors.iter().any(Self::is_ungranted) })
+    }
+
+    fn write_failures(&self) -> Vec<WriteFailure> {
+        match self {
+            Self::Several { failures, .. } => failures.clone(),
+            one => vec![one.write_failure()],
+        }
     }
 
     /// The object of a write that failed, and the cause without it.
@@ -123,7 +137,9 @@ impl ReconcileError {
         let of = |kind: &str, name: String, cause| WriteFailure { kind: kind.to_owned(), name, cause };
         let of_id = |id: &ObjectId, cause| of(&id.resource.gvk.kind, id.key.to_string(), cause);
         match self {
-            Self::Write(error) | Self::Finalizer(error) => of_id(&error.id, cause(error)),
+            Self::Write(error) | Self::Finalizer(error) | Self::Claim(ClaimError::Write(error)) => {
+                of_id(&error.id, cause(error))
+            }
             Self::Child { id, .. } => of_id(id, cause(self)),
             Self::UnmanagedChild { kind, key, .. } => of(kind, key.to_string(), cause(self)),
             Self::ChildFailed(error) => {
@@ -169,6 +185,12 @@ fn answer_category(error: &AnswerError) -> &'static str {
 }
 
 impl ClaimError {
+    /// Whether it says something about this object alone. Where the parent is gone, the API server is overloaded, or another
+    /// client was faster, the other claims wait.
+    pub(crate) fn is_refusal_of(&self, claimed: &ClaimedObject) -> bool {
+        matches!(self, Self::Write(error) if error.retry == Retry::WithEvent && error.id == claimed.id())
+    }
+
     pub fn retry(&self) -> Retry {
         match self {
             Self::Write(error) => error.retry,
@@ -217,5 +239,14 @@ mod tests {
             error(vec![child("b", Problem::Observed), silent(), child("a", Problem::Observed)]).unwrap();
         assert_eq!((several.category, several.retry), ("Child", Retry::WithEvent));
         assert_eq!(several.message, "2 children failed: ConfigMap n/a, n/b: it is not the JSON of an object");
+    }
+
+    #[test]
+    fn failures_of_two_steps_are_named_in_one_message_and_each_once() {
+        let children = vec![child("b", Problem::Observed), child("a", Problem::Observed)];
+        let children = ReconcileError::of_all("children", children).unwrap();
+        let all = vec![children, child("c", Problem::Observed), child("a", Problem::Observed)];
+        let message = ReconcileError::of_all("objects", all).unwrap().failure().message;
+        assert_eq!(message, "3 objects failed: ConfigMap n/a, n/b, n/c: it is not the JSON of an object");
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{one_line, shorten_middle};
+use crate::{counted, one_line, shorten_middle};
 
-/// Causes that a message shows; the objects of the others are counted.
+/// Causes that a message shows; the objects of the others are named without them.
 const MAX_CAUSES: usize = 6;
 
 /// A cause is cut to fewer bytes than these only where the whole message has less room.
@@ -29,24 +29,29 @@ struct Group<'a> {
 /// For example `3 children failed: RoleBinding n/x, n/y: no such role; Job n/z: quota`. `what` is the plural of what failed.
 ///
 /// # Guarantees
-/// At most `max` bytes in one line. The order of the failures makes no difference, but for places in an answer, which keep it.
+/// At most `max` bytes in one line. Causes are cut before names are left out. The order of the failures makes no difference,
+/// but for places in an answer, which keep it.
 pub fn message(what: &str, failures: &[WriteFailure], max: usize) -> String {
     let start = format!("{} {what} failed: ", failures.len());
-    let groups = grouped(failures);
-    let shown = groups.len().min(MAX_CAUSES);
-    let left: usize = groups.iter().skip(shown).map(|group| group.objects.len()).sum();
-    let end = if left > 0 { format!("; {left} more for other causes") } else { String::new() };
-    let room = max.saturating_sub(start.len() + end.len());
-    let shown = groups.get(..shown).unwrap_or_default();
-    let separators = "; ".len() * shown.len();
-    let share = level(shown.iter().map(Group::len), room.saturating_sub(separators));
-    let texts: Vec<_> = shown.iter().map(|group| group.text(share)).collect();
-    shorten_middle(&format!("{start}{}{end}", texts.join("; ")), max)
+    let groups = with_few_causes(grouped(failures));
+    let separators = (": ".len() + "; ".len()) * groups.len();
+    let room = max.saturating_sub(start.len() + separators);
+    let for_cause = MIN_CAUSE.max(room / 4 / groups.len().max(1));
+    let for_causes: usize = groups.iter().map(|group| group.cause.len().min(for_cause)).sum();
+    let lengths = groups.iter().map(|group| group.names(usize::MAX).len());
+    let share = level(lengths, room.saturating_sub(for_causes));
+    let names: Vec<_> = groups.iter().map(|group| group.names(share)).collect();
+    let taken: usize = names.iter().map(String::len).sum();
+    let share = level(groups.iter().map(|group| group.cause.len()), room.saturating_sub(taken));
+    let text =
+        |(group, names): (&Group<'_>, &String)| format!("{names}: {}", shorten_middle(&group.cause, share));
+    let texts: Vec<_> = groups.iter().zip(&names).map(text).collect();
+    shorten_middle(&format!("{start}{}", texts.join("; ")), max)
 }
 
 fn grouped(failures: &[WriteFailure]) -> Vec<Group<'_>> {
     let mut sorted: Vec<_> = failures.iter().collect();
-    sorted.sort_by_key(|one| (!one.kind.is_empty()).then_some((&one.kind, &one.name, &one.cause)));
+    sorted.sort_by_key(|one| one.rank());
     let mut nth_of = BTreeMap::new();
     let mut groups: Vec<Group<'_>> = Vec::new();
     for failure in sorted {
@@ -57,6 +62,18 @@ fn grouped(failures: &[WriteFailure]) -> Vec<Group<'_>> {
                 groups.push(Group { objects: vec![failure], cause: one_line(&failure.cause).into_owned() });
             }
         }
+    }
+    groups
+}
+
+/// The first groups, and one of all objects that fail for other causes.
+fn with_few_causes(mut groups: Vec<Group<'_>>) -> Vec<Group<'_>> {
+    let others = groups.split_off(groups.len().min(MAX_CAUSES));
+    if !others.is_empty() {
+        let cause = counted(others.len(), "other cause", "other causes");
+        let mut objects: Vec<_> = others.into_iter().flat_map(|group| group.objects).collect();
+        objects.sort_by_key(|one| one.rank());
+        groups.push(Group { objects, cause });
     }
     groups
 }
@@ -78,6 +95,11 @@ fn level(lengths: impl Iterator<Item = usize>, room: usize) -> usize {
 }
 
 impl WriteFailure {
+    /// Places of an answer come first, in the order that they have.
+    fn rank(&self) -> Option<(&str, &str, &str)> {
+        (!self.kind.is_empty()).then_some((&*self.kind, &*self.name, &*self.cause))
+    }
+
     /// The API server names the object in its refusals: the same refusal of another object is the same cause.
     fn nameless_cause(&self) -> String {
         if self.kind.is_empty() {
@@ -89,18 +111,6 @@ impl WriteFailure {
 }
 
 impl Group<'_> {
-    fn len(&self) -> usize {
-        self.names(usize::MAX).len() + ": ".len() + self.cause.len()
-    }
-
-    fn text(&self, max: usize) -> String {
-        let room = max.saturating_sub(": ".len());
-        let for_cause = self.cause.len().min(MIN_CAUSE.max(room / 2));
-        let names = self.names(room.saturating_sub(for_cause));
-        let cause = shorten_middle(&self.cause, room.saturating_sub(names.len()));
-        format!("{names}: {cause}")
-    }
-
     /// `Job n/a, n/b, Pod n/c and 4 more`: one name at least, and as many as `max` bytes take.
     fn names(&self, max: usize) -> String {
         let count = self.objects.len();
@@ -178,7 +188,9 @@ mod tests {
         let causes: Vec<_> =
             (100..120).map(|nth| failed("Job", &format!("n/{nth}"), &format!("cause {nth}"))).collect();
         let text = message("children", &causes, 1012);
-        assert!(text.ends_with("; Job n/105: cause 105; 14 more for other causes"), "{text}");
+        let named: Vec<_> = (107..120).map(|nth| format!("n/{nth}")).collect();
+        let end = format!("; Job n/105: cause 105; Job n/106, {}: 14 other causes", named.join(", "));
+        assert!(text.ends_with(&end), "{text}");
     }
 
     #[test]
@@ -208,11 +220,20 @@ mod tests {
         }
 
         #[test]
-        fn short_failures_are_all_named(names in prop::collection::btree_set("[a-z]{1,9}", 2..30)) {
-            let all: Vec<_> = names.iter().map(|name| failed("Job", &format!("n/{name}"), ROLE)).collect();
-            let text = message("children", &all, 1012);
-            for name in names {
-                prop_assert!(text.contains(&format!("n/{name}")), "{}", text);
+        fn short_failures_are_all_named(
+            all in prop::collection::btree_map("[a-z]{1,9}", (0_usize..12, "[A-Z][a-z]{2}"), 2..30),
+            length in 1_usize..400,
+        ) {
+            let cause = |nth: usize| format!("{nth}{}", "x".repeat(length));
+            let failures: Vec<_> = all
+                .iter()
+                .map(|(name, (nth, kind))| failed(kind, &format!("n/{name}"), &cause(*nth)))
+                .collect();
+            let text = message("children", &failures, 1012);
+            prop_assert!(text.len() <= 1012, "{}", text);
+            for name in all.keys() {
+                let is_named = [",", ":"].iter().any(|after| text.contains(&format!("n/{name}{after}")));
+                prop_assert!(is_named, "{}: {}", name, text);
             }
         }
     }

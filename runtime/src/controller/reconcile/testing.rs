@@ -22,10 +22,11 @@ use metahook_core::object::selector::Selector;
 use metahook_core::pacing::Rate;
 use metahook_core::pacing::self_triggered::SelfTriggerLimits;
 use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
+use metahook_core::reconcile::error::ReconcileError;
 use metahook_core::reconcile::outcome::{Outcome, Retry, RetryState};
 use metahook_core::reconcile::plan::ReconcilePlan;
 use metahook_core::reconcile::ports::WriteAnswer;
-use metahook_core::reconcile::sequence::{Planned, Start, carry_out};
+use metahook_core::reconcile::sequence::{Planned, ReconcileReport, Start, carry_out};
 use metahook_core::reconcile::shown::ObservedBounds;
 use metahook_core::settled::{CacheRevision, SettledState};
 use serde_json::{Value, json};
@@ -249,28 +250,33 @@ impl Scenario {
 
     /// Carries out a plan: the queue's outcome, and the requests.
     pub(super) async fn apply(&self, plan: ReconcilePlan) -> String {
+        let report = self.carry_out(plan, Vec::new()).await;
+        let result = report.result.map_err(|error| error.failure());
+        let outcome = Outcome::of(&result, None, RetryState::default(), report.accepted);
+        format!("{outcome:?}: {}", self.requests())
+    }
+
+    /// Carries out a plan of a reconcile that could not renew some owner references.
+    pub(super) async fn carry_out(
+        &self,
+        plan: ReconcilePlan,
+        unrenewed: Vec<ReconcileError>,
+    ) -> ReconcileReport {
         self.observe(&parents());
         self.observe(&children());
         let parent = Arc::new(object(&parents()));
         let (seen, answer) = (Fingerprint::of(b"input"), Fingerprint::of(b"answer"));
         let revision = CacheRevision::of(&parent, seen, None, []);
-        let state = SettledState { seen, answer, revision };
-        let memory = Reservation::default();
-        let world = self.world(&memory);
         let planned = Planned {
             parent,
             plan,
-            state,
+            state: SettledState { seen, answer, revision },
             pure: Some(true),
-            unrenewed: None,
+            unrenewed,
             version: seen,
             hook: HookName::Sync,
         };
-        let start = Start::default();
-        let report = carry_out(&world, planned, start).await;
-        let result = report.result.map_err(|error| error.failure());
-        let outcome = Outcome::of(&result, None, start.retry_state, report.accepted);
-        format!("{outcome:?}: {}", self.requests())
+        carry_out(&self.world(&Reservation::default()), planned, Start::default()).await
     }
 
     /// Methods, kinds and names of the requests since the last call.

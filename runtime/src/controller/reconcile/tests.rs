@@ -15,6 +15,7 @@ use metahook_core::object::id::{Key, ObjectId, Uid};
 use metahook_core::reconcile::config::KindConfig;
 use metahook_core::reconcile::plan::ReconcilePlan;
 use metahook_core::reconcile::sequence::claim;
+use serde_json::json;
 
 use crate::controller::reconcile::testing::{
     ANSWERS, COMPOSITE, OWNED, Scenario, body, children, id, object, owned_body, parents, resource, retry,
@@ -129,7 +130,7 @@ async fn an_orphan_is_adopted_once_its_parent_was_read() {
                 let child = claimed.children.get(&children(), &Key::new("n", "x")).unwrap();
                 format!("version {}, wrote {}", child.version.as_str(), claimed.wrote)
             }
-            Err(error) => retry(error.retry()),
+            Err(error) => retry(error.failure().retry),
         });
         let requests = scenario.requests.take();
         assert_eq!(requests[0], "GET /apis/example.com/v1/namespaces/n/greetings/x");
@@ -158,8 +159,8 @@ async fn a_child_that_no_longer_matches_is_released() {
         let child = Arc::new(Object::parse(&owned_body("1").to_string(), None).unwrap());
         let claims = [ClaimedObject { resource: children(), object: child.into(), claim: Claim::Release }];
         let claimed = claim(&scenario.world(&Reservation::default()), &parent, &claims).await;
-        let result =
-            claimed.map_or_else(|error| retry(error.retry()), |claimed| format!("wrote {}", claimed.wrote));
+        let result = claimed
+            .map_or_else(|error| retry(error.failure().retry), |claimed| format!("wrote {}", claimed.wrote));
         results.push(format!("{result}: {}", scenario.requests()));
     }
     let expected = [
@@ -184,11 +185,14 @@ async fn a_reference_to_another_version_of_the_parent_is_renewed() {
         let claims = [ClaimedObject { resource: children(), object: child.into(), claim: Claim::Renew }];
         let claimed = claim(&scenario.world(&Reservation::default()), &parent, &claims).await;
         results.push(match claimed {
-            Err(error) => format!("ends: {}", retry(error.retry())),
+            Err(error) => format!("ends: {}", retry(error.failure().retry)),
             Ok(claimed) => {
                 let child = claimed.children.get(&children(), &Key::new("n", OWNED));
                 let version = child.map_or("none", |child| child.version.as_str());
-                let error = claimed.error.map_or("no error".to_owned(), |error| retry(error.retry()));
+                let error = claimed
+                    .errors
+                    .first()
+                    .map_or("no error".to_owned(), |error| retry(error.failure().retry));
                 format!("version {version}, wrote {}, {error}", claimed.wrote)
             }
         });
@@ -204,6 +208,57 @@ async fn a_reference_to_another_version_of_the_parent_is_renewed() {
         "version 1, wrote false, with an Event",
     ];
     assert_eq!(results, expected);
+}
+
+/// Claims on objects of these names. The API server says of those that end in [`OWNED`] that the parent owns them.
+fn claims(names: &[&str], claim: Claim) -> Vec<ClaimedObject> {
+    let claimed = |name: &&str| {
+        let mut child = owned_body("1");
+        child["metadata"]["name"] = json!(name);
+        let object = Arc::new(Object::parse(&child.to_string(), None).unwrap());
+        ClaimedObject { resource: children(), object: object.into(), claim }
+    };
+    names.iter().map(claimed).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_objects_that_cannot_be_claimed_are_named() {
+    let scenario = Scenario::new(Some(422));
+    let memory = Reservation::default();
+    let parent = object(&resource("example.com/v2", "Greeting"));
+    let claim_all = async |names, one| claim(&scenario.world(&memory), &parent, &claims(names, one)).await;
+    let failed = claim_all(&["c", "a", "b"], Claim::Adopt).await.unwrap_err().failure();
+    assert_eq!(failed.message, "3 claims failed: ConfigMap n/a, n/b, n/c: m");
+    let owned = ["c-owned", "a-owned", "b-owned"];
+    let expected = "3 claims failed: ConfigMap n/a-owned, n/b-owned, n/c-owned: m";
+    let failed = claim_all(&owned, Claim::Release).await.unwrap_err().failure();
+    assert_eq!(failed.message, expected);
+    let claimed = claim_all(&owned, Claim::Renew).await.unwrap();
+    let report = scenario.carry_out(ReconcilePlan::default(), claimed.errors).await;
+    assert_eq!(report.result.unwrap_err().failure().message, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_is_one_write_of_each_child() {
+    let scenario = Scenario::new(Some(200));
+    let parent = object(&resource("example.com/v2", "Greeting"));
+    let renewals = claims(&["a-owned", "b-owned"], Claim::Renew);
+    claim(&scenario.world(&Reservation::default()), &parent, &renewals).await.unwrap();
+    let requests = scenario.requests.take();
+    let writes = requests.iter().filter(|request| request.starts_with("PUT")).collect::<Vec<_>>();
+    let expected = ["a", "b"].map(|name| format!("PUT /api/v1/namespaces/n/configmaps/{name}-owned"));
+    assert_eq!(writes, expected.iter().collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overloaded_api_server_is_asked_for_one_claim_alone() {
+    let scenario = Scenario::new(Some(429));
+    let parent = object(&parents());
+    let orphans = claims(&["a", "b", "c"], Claim::Adopt);
+    let claimed = claim(&scenario.world(&Reservation::default()), &parent, &orphans).await;
+    assert_eq!(retry(claimed.unwrap_err().failure().retry), "after 1 s");
+    let requests = scenario.requests();
+    assert!(requests.contains("configmaps/a") && !requests.contains("configmaps/b"), "{requests}");
 }
 
 /// Results of applying a plan, for each of the answers.

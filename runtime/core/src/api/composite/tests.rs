@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::CheckedSpec;
 use crate::api::as_stored;
 use crate::api::hook::{Call, HookName};
 use crate::api::reason::EventReason;
 use crate::api::shown_secrets::ShownSecrets;
+use crate::api::{CheckedSpec, ONLY_FINALIZES};
 use crate::object::id::Gvr;
 
 fn spec(change: impl FnOnce(&mut Value)) -> CompositeControllerSpec {
@@ -122,6 +122,9 @@ fn a_controller_without_an_enabled_sync_hook_does_not_run() {
     for hooks in [json!(null), json!({}), json!({"sync": {}}), json!({"sync": {"version": "v2"}})] {
         let spec = spec(|spec| spec["hooks"] = hooks);
         assert_eq!(spec.check("c", &HookPolicy::default()), Err(ControllerError::NoSyncHook));
+    }
+    for text in [ControllerError::NoSyncHook.to_string(), ONLY_FINALIZES.to_owned()] {
+        assert!(text.contains("name a wasm module, a script or a webhook"), "{text}");
     }
 }
 

@@ -45,7 +45,7 @@ use crate::children::deletion_reason::DeletionReason;
 use crate::children::write_history::Drift;
 use crate::hash::Fingerprint;
 use crate::object::Object;
-use crate::reconcile::error::{ClaimError, ReconcileError};
+use crate::reconcile::error::ReconcileError;
 use crate::reconcile::outcome::{Changed, RetryState};
 use crate::reconcile::plan::ReconcilePlan;
 use crate::reconcile::ports::{World, WriteAnswer, WriteError};
@@ -124,8 +124,8 @@ pub struct Planned {
     pub state: SettledState,
     /// Whether the answers depend on the requests alone; `None`: unknown.
     pub pure: Option<bool>,
-    /// An owner reference could not be renewed.
-    pub unrenewed: Option<ReconcileError>,
+    /// Owner references that could not be renewed.
+    pub unrenewed: Vec<ReconcileError>,
     /// The versions of all hooks.
     pub version: Fingerprint,
     /// The hook that decided.
@@ -160,12 +160,12 @@ pub async fn carry_out<W: World>(world: &W, planned: Planned, start: Start) -> R
 /// The claims of a reconcile alone, for tests of the writes of a world.
 ///
 /// # Errors
-/// One of them was not carried out, and the others have to wait for it.
+/// At least one of them was not carried out, and the plan has to wait for it.
 pub async fn claim<W: World>(
     world: &W,
     parent: &Object,
     claims: &[ClaimedObject],
-) -> Result<Claimed, ClaimError> {
+) -> Result<Claimed, ReconcileError> {
     Sequence::new(world, RetryState::default()).claim(parent, claims).await
 }
 
@@ -233,9 +233,14 @@ impl<'w, W: World> Sequence<'w, W> {
         report.reads_clock = planned.pure == Some(false);
         let applied = self.apply(&planned, report.wrote_before_plan).await;
         report.flapping = std::mem::take(&mut planned.plan.children.flapping);
-        let effect = match planned.unrenewed.take() {
-            Some(error) if applied.is_ok() => Err(error),
-            Some(_) | None => applied,
+        let unrenewed = std::mem::take(&mut planned.unrenewed);
+        let effect = match applied {
+            Ok(effect) => ReconcileError::of_all("claims", unrenewed).map_or(Ok(effect), Err),
+            Err(error) if unrenewed.is_empty() => Err(error),
+            Err(error) => {
+                let all = std::iter::once(error).chain(unrenewed).collect();
+                ReconcileError::of_all("objects", all).map_or(Ok(WriteEffect::Nothing), Err)
+            }
         }?;
         if effect == WriteEffect::NameTaken {
             report.resync_after =

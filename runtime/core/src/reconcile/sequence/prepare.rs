@@ -40,9 +40,9 @@ struct Gathered {
 pub struct Claimed {
     pub children: ChildMap,
     pub wrote: bool,
-    /// Why an owner reference could not be renewed. The children are as they should be otherwise, so the reconcile goes on,
-    /// and fails at its end.
-    pub error: Option<ClaimError>,
+    /// Why owner references could not be renewed. The children are as they should be otherwise, so the reconcile goes on, and
+    /// fails at its end.
+    pub errors: Vec<ReconcileError>,
 }
 
 impl<W: World> Sequence<'_, W> {
@@ -100,7 +100,7 @@ impl<W: World> Sequence<'_, W> {
             world.answered(input, claimed.children, latest.bytes);
         }
         let state = SettledState { seen: fingerprint, answer, revision };
-        let unrenewed = claimed.error.map(ReconcileError::Claim);
+        let unrenewed = claimed.errors;
         Ok(ControlFlow::Continue(Planned { parent, plan, state, pure, unrenewed, version, hook }))
     }
 
@@ -235,50 +235,34 @@ impl<W: World> Sequence<'_, W> {
         input: &ReconcileInput,
         wrote: &mut bool,
     ) -> Result<ControlFlow<Reached, Claimed>, ReconcileError> {
-        let mut claimed = self.claim(&input.parent, &input.claims).await.map_err(ReconcileError::Claim)?;
+        let mut claimed = self.claim(&input.parent, &input.claims).await?;
         *wrote |= claimed.wrote;
         if let Some(rollout) = &input.rollout {
-            let revisions = self.claim(&input.parent, &rollout.revisions).await;
-            let revisions = revisions.map_err(ReconcileError::Claim)?;
+            let revisions = self.claim(&input.parent, &rollout.revisions).await?;
             if revisions.wrote {
                 // The content of revisions is read once they are the parent's.
                 return Ok(ControlFlow::Break(Reached::WroteBeforePlan));
             }
-            claimed.error = claimed.error.or(revisions.error);
+            claimed.errors.extend(revisions.errors);
         }
         Ok(ControlFlow::Continue(claimed))
     }
 
     /// Carries claims out: orphans are adopted, children that no longer match are released, and owner references name the
-    /// parent as it is read now.
+    /// parent as it is read now. An object that the API server does not let the parent claim does not stop the other claims,
+    /// so that the error names all of them.
     pub(super) async fn claim(
         &self,
         parent: &Object,
         claims: &[ClaimedObject],
-    ) -> Result<Claimed, ClaimError> {
-        let mut claimed = Claimed { children: self.world.config().no_children(), wrote: false, error: None };
-        let mut parent_exists = false;
+    ) -> Result<Claimed, ReconcileError> {
+        let children = self.world.config().no_children();
+        let mut claimed = Claimed { children, wrote: false, errors: Vec::new() };
+        let (mut failed, mut parent_exists) = (Vec::new(), false);
         for one @ ClaimedObject { resource, claim, .. } in claims {
-            let now = match claim {
-                Claim::Leave => continue,
-                Claim::Keep => Ok(Some(whole(one)?)),
-                Claim::Renew => self.world.claim(one, parent).await,
-                Claim::Adopt => {
-                    if !parent_exists {
-                        // The one that was read may be long gone.
-                        if !self.world.is_there(parent).await? {
-                            return Err(ClaimError::ParentGone { id: Box::new(one.id()) });
-                        }
-                        parent_exists = true;
-                    }
-                    // The plan is made for the version that the API server has now.
-                    self.world.claim(one, parent).await
-                }
-                Claim::Release => self.world.claim(one, parent).await.map(|_released| None),
-            };
-            match now {
+            match self.claim_one(one, parent, &mut parent_exists).await {
                 Ok(now) => {
-                    if *claim != Claim::Keep {
+                    if !matches!(claim, Claim::Keep | Claim::Leave) {
                         self.accept();
                         claimed.wrote = true;
                     }
@@ -287,14 +271,52 @@ impl<W: World> Sequence<'_, W> {
                     }
                 }
                 // The plan needs the child as it is now where another client was faster.
-                Err(error) if *claim == Claim::Renew && !error.is_conflict() => {
-                    claimed.children.insert(resource, whole(one)?);
-                    claimed.error.get_or_insert(error.into());
+                Err(error) if *claim == Claim::Renew && error.retry() != Retry::Silent => {
+                    claimed.children.insert(resource, whole(one).map_err(ReconcileError::Claim)?);
+                    claimed.errors.push(ReconcileError::Claim(error));
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    let goes_on = error.is_refusal_of(one);
+                    failed.push(ReconcileError::Claim(error));
+                    if !goes_on {
+                        break;
+                    }
+                }
             }
         }
-        Ok(claimed)
+        if !failed.is_empty() {
+            failed.append(&mut claimed.errors);
+        }
+        ReconcileError::of_all("claims", failed).map_or(Ok(claimed), Err)
+    }
+
+    /// Carries a claim out; gives back the child as it is then, where the parent has it. `parent_exists`: the API server said so
+    /// in this reconcile.
+    async fn claim_one(
+        &self,
+        one: &ClaimedObject,
+        parent: &Object,
+        parent_exists: &mut bool,
+    ) -> Result<Option<Arc<Object>>, ClaimError> {
+        let now = match one.claim {
+            Claim::Leave => None,
+            Claim::Keep => Some(whole(one)?),
+            Claim::Renew => self.world.claim(one, parent).await?,
+            Claim::Adopt => {
+                // The one that was read may be long gone.
+                if !*parent_exists && !self.world.is_there(parent).await? {
+                    return Err(ClaimError::ParentGone { id: Box::new(one.id()) });
+                }
+                *parent_exists = true;
+                // The plan is made for the version that the API server has now.
+                self.world.claim(one, parent).await?
+            }
+            Claim::Release => {
+                self.world.claim(one, parent).await?;
+                None
+            }
+        };
+        Ok(now)
     }
 
     /// Deletions of children count from here on, before they are carried out: other reconciles run at the same time, and a

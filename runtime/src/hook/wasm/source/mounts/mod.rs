@@ -10,7 +10,7 @@ use metahook_core::api::mount::{MountKind, MountRef, is_file_name};
 use metahook_core::api::reason::ConditionReason;
 use metahook_core::api::units::print_bytes;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
-use metahook_core::shorten;
+use metahook_core::{counted, shorten};
 use tokio::sync::watch;
 
 use crate::cluster::named_objects::{
@@ -80,7 +80,8 @@ pub(crate) enum MountError {
     #[error("the {name}, which is mounted at {path}, has a key {key:?}, and no file can be called that")]
     Key { name: Reference, path: String, key: String },
     #[error(
-        "the mounts have {bytes} bytes in {files} files, and a hook may see {} in {MAX_FILES}: mount less, or keep less in the objects",
+        "the mounts have {bytes} bytes in {}, and a hook may see {} in {MAX_FILES}: mount less, or keep less in the objects",
+        counted(*files, "file", "files"),
         print_bytes(MAX_BYTES as u64)
     )]
     TooLarge { bytes: usize, files: usize },
