@@ -9,7 +9,7 @@ mod concurrency;
 mod pool;
 mod stopped_at;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod threads;
 mod turns;
 mod watchdog;

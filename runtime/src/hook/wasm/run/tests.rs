@@ -23,7 +23,6 @@ fn runtime() -> Runtime {
     linker.func_wrap("test", "is-of-hooks", || i32::from(threads::is_of_hooks())).unwrap();
     let mut linker = runtime.component_linker.root();
     linker.func_wrap("is-of-hooks", |_, (): ()| Ok((threads::is_of_hooks(),))).unwrap();
-    drop(linker);
     runtime
 }
 
@@ -39,7 +38,7 @@ fn limits() -> Limits {
     LimitBounds::default().default
 }
 
-fn call(limits: Limits) -> Call<'static> {
+pub(in crate::hook::wasm) fn call(limits: Limits) -> Call<'static> {
     let now = SystemTime::UNIX_EPOCH;
     let request = Bytes::new();
     Call {
@@ -55,7 +54,7 @@ fn call(limits: Limits) -> Call<'static> {
 }
 
 /// A module or component compiled in this process, whatever it imports.
-fn module(runtime: &Runtime, text: &str) -> Module {
+pub(in crate::hook::wasm) fn module(runtime: &Runtime, text: &str) -> Module {
     let bytes = wat::parse_str(text).unwrap();
     let compiled = if wasmparser::Parser::is_component(&bytes) {
         let engine = &runtime.engines.components;
