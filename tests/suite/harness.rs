@@ -1,7 +1,9 @@
 //! Does the harness itself keep its word?
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use acceptance::api::POD;
 use acceptance::fixture::{Fixture, guest};
@@ -9,8 +11,11 @@ use acceptance::objects::{is_true, uid};
 use acceptance::proxy::{Moment, Proxy, Write};
 use acceptance::wait::{PATIENCE, until};
 use anyhow::{Context, Result, ensure};
+use binaries::paths;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
+
+use crate::attacks::{self, Report};
 
 /// A control plane whose owner is killed with -9 leaves no process.
 pub(crate) async fn a_control_plane_dies_with_an_owner_killed_with_9(_: &mut Fixture) -> Result<()> {
@@ -59,6 +64,29 @@ pub(crate) async fn a_server_is_held_up_at_its_writes_and_killed_there(test: &mu
             answered.iter().map(|write| write.status.map(|status| status.as_u16())).collect();
         ensure!(statuses == if made { vec![Some(201)] } else { vec![None, Some(201)] }, "{answered:?}");
     }
+    Ok(())
+}
+
+/// An experiment that is renamed or new would not be there, and one that is gone would seem to hold.
+pub(crate) async fn the_table_of_security_md_has_each_experiment_and_no_other(_: &mut Fixture) -> Result<()> {
+    let text = std::fs::read_to_string(paths::workspace().join(".github/SECURITY.md"))?;
+    let first_cell = |line: &str| Some(line.strip_prefix("| ")?.split_once(" | ")?.0.to_owned());
+    let named: BTreeSet<_> = text.lines().filter_map(first_cell).filter(|cell| cell.contains("::")).collect();
+    let titles: BTreeSet<_> = crate::experiments().iter().map(|test| test.title.to_owned()).collect();
+    let (missing, gone): (Vec<_>, Vec<_>) =
+        (titles.difference(&named).collect(), named.difference(&titles).collect());
+    ensure!(missing.is_empty() && gone.is_empty(), "not in the table: {missing:?}; no experiments: {gone:?}");
+    Ok(())
+}
+
+pub(crate) async fn a_skipped_experiment_does_not_hold(_: &mut Fixture) -> Result<()> {
+    let skipped = Some("no node".to_owned());
+    let report = Report { title: "a::b", took: Duration::ZERO, figures: Vec::new(), failure: None, skipped };
+    let text = attacks::table(std::slice::from_ref(&report), false);
+    let row = text.lines().last().context("no row")?;
+    ensure!(row == "| a::b | its end |  | as it should | skipped: no node |", "{text}");
+    let json: serde_json::Value = serde_json::from_str(&attacks::table(&[report], true))?;
+    ensure!(json[0]["holds"] == false && json[0]["skipped"] == "no node", "{json}");
     Ok(())
 }
 

@@ -150,6 +150,11 @@ fn of_the_chart() -> Vec<Test> {
     on_a_node.into_iter().map(Test::on_a_node).chain(tests).map(Test::with_helm).collect()
 }
 
+/// The tests that `SECURITY.md` has in its table.
+fn experiments() -> Vec<Test> {
+    [of_bounds(), attacks::all()].concat()
+}
+
 fn of_bounds() -> Vec<Test> {
     tests![
         hostile_hooks::{
@@ -713,6 +718,8 @@ fn of_the_field() -> Vec<Test> {
 fn of_the_harness() -> Vec<Test> {
     tests![
         harness::{
+            the_table_of_security_md_has_each_experiment_and_no_other,
+            a_skipped_experiment_does_not_hold,
             a_control_plane_dies_with_an_owner_killed_with_9,
             a_server_is_held_up_at_its_writes_and_killed_there,
         },
@@ -769,7 +776,7 @@ async fn suite() -> Result<bool> {
         if !wanted.attack.short {
             attacks::take_long_form();
         }
-        [of_bounds(), attacks::all()].concat()
+        experiments()
     } else {
         all()
     };

@@ -220,7 +220,11 @@ pub(crate) async fn run(planes: &Arc<ControlPlanes>, wanted: &Wanted, all: &[Tes
             };
             println!("test {} ... {how} ({})", test.title, elapsed(start));
             let failure = result.as_ref().err().map(|why| format!("{why:#}"));
-            let report = Report { title: test.title, took: start.elapsed(), figures, failure };
+            let skipped = match &result {
+                Ok(Ended::Skipped(why)) => Some(why.clone()),
+                Ok(Ended::Passed) | Err(_) => None,
+            };
+            let report = Report { title: test.title, took: start.elapsed(), figures, failure, skipped };
             (report, result.map_err(|why| (test.title, why)))
         });
     }

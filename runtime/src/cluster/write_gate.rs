@@ -133,6 +133,7 @@ mod tests {
     use http_body_util::{BodyExt, Full};
 
     use super::*;
+    use crate::cluster::suspension::testing::suspend;
 
     fn standby() -> WriteGate {
         WriteGate::standby(Candidate { identity: "a".to_owned(), lease: Key::new("n", "metacontroller") })
@@ -153,6 +154,18 @@ mod tests {
         assert_eq!(too_late.size_hint().exact(), Some(1));
         let error = too_late.collect().await.err().unwrap();
         assert!(error.is::<NotLeading>(), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_a_suspension_is_taken_off_the_deadline() {
+        let gate = standby();
+        gate.extend(Instant::now() + Duration::from_secs(10));
+        suspend(Duration::from_secs(5));
+        assert!(gate.is_open());
+        suspend(Duration::from_secs(6));
+        assert!(!gate.is_open(), "no timer has seen it");
+        gate.extend(Instant::now() + Duration::from_secs(1));
+        assert!(gate.is_open(), "an earlier suspension does not count");
     }
 
     #[tokio::test(start_paused = true)]

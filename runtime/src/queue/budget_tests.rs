@@ -174,3 +174,18 @@ async fn a_throttled_key_leaves_the_others_alone_and_idle_keys_cost_nothing() {
         assert_eq!(is_empty(&queue), idle, "a budget is forgotten once it is full");
     }
 }
+
+/// The shortest delay that a hook can ask for.
+#[tokio::test(start_paused = true)]
+async fn a_short_resync_that_is_asked_for_once_comes_within_half_a_second() {
+    let delay = Duration::from_millis(100);
+    for wrote in [false, true] {
+        let (queue, start) = (queue(), Instant::now());
+        queue.add(1, Cause::Created);
+        let (_, retry_state) = queue.next().await.unwrap();
+        queue.done(&1, Outcome::of(&Ok(Changed::Nothing), Some(delay), retry_state, wrote));
+        assert_eq!(queue.next().await.map(|(key, _)| key), Some(1));
+        let waited = start.elapsed();
+        assert!((delay..Duration::from_millis(500)).contains(&waited), "{waited:?}");
+    }
+}

@@ -207,6 +207,16 @@ mod tests {
         assert_eq!(held(&budget), 0);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn the_error_of_a_store_that_is_too_large_names_its_namespace() {
+        let (stores, _, _) = stores(&Arc::new(AtomicUsize::new(usize::MAX)));
+        let store = stores.open_within(&config_maps(), Some(&"m".into()));
+        until(|| store.too_large().is_some()).await;
+        let message = store.too_large().unwrap();
+        assert!(message.starts_with("v1 ConfigMap in the namespace m: 11Mi of its objects "), "{message}");
+        assert_eq!(store.trouble(), Some(message));
+    }
+
     /// Reconciles may read it: an emptied store would look as if all objects were gone.
     #[tokio::test(start_paused = true)]
     async fn a_listed_store_that_gives_way_keeps_its_objects_until_its_last_holder_leaves() {

@@ -135,16 +135,19 @@ pub(crate) struct Report {
     pub(crate) took: Duration,
     pub(crate) figures: Vec<Figure>,
     pub(crate) failure: Option<String>,
+    /// Why it did not run.
+    pub(crate) skipped: Option<String>,
 }
 
 impl Report {
     fn json(&self) -> Value {
         json!({
             "experiment": self.title,
-            "holds": self.failure.is_none(),
+            "holds": self.failure.is_none() && self.skipped.is_none(),
             "seconds": self.took.as_secs_f64(),
             "figures": self.figures.iter().map(Figure::json).collect::<Vec<_>>(),
             "failure": self.failure,
+            "skipped": self.skipped,
         })
     }
 
@@ -160,7 +163,9 @@ impl Report {
         if rows.is_empty() || (self.failure.is_some() && self.figures.iter().all(Figure::holds)) {
             let ended = [self.title, "its end", "", "as it should"].map(str::to_owned);
             let [title, what, measured, bound] = ended;
-            rows.push([title, what, measured, bound, how(self.failure.is_none())]);
+            let skipped = self.skipped.as_ref().map(|why| format!("skipped: {why}"));
+            let how = skipped.unwrap_or_else(|| how(self.failure.is_none()));
+            rows.push([title, what, measured, bound, how]);
         }
         rows
     }

@@ -136,19 +136,25 @@ async fn imports_count_as_often_as_their_module_is_instantiated() {
     assert_eq!(load(&with(4001)).await, ModuleError::Start { found: 400_100, bound: 400_000 });
 }
 
-/// A call has four memories at most.
+/// Each component has a module with one memory and no table besides.
 #[tokio::test]
-async fn a_component_with_more_memories_than_a_call_has_is_refused_with_both_numbers() {
-    let with = |memories: usize| {
-        let one = |nth| format!("(core module $m{nth} (memory 1)) (core instance (instantiate $m{nth}))");
-        component(&(0..memories).map(one).collect::<String>())
-    };
-    runs(&with(3)).await;
-    let refused = load(&with(4)).await.to_string();
-    assert!(
-        refused.starts_with("a call of the module has no room in the server: ")
-            && refused.contains("5 Wasm linear memories")
-            && refused.contains("maximum of 4"),
-        "{refused}"
-    );
+async fn a_component_that_no_call_has_room_for_is_refused_with_both_numbers() {
+    for (has, own, what, bound) in [
+        ("(memory 1)", 1, "Wasm linear memories", 4),
+        ("(table 1 funcref)", 0, "tables", 16),
+        ("", 1, "core module instances", 128),
+    ] {
+        let with = |count: usize| {
+            let instances = "(core instance (instantiate $m))".repeat(count - own);
+            component(&format!("(core module $m {has}) {instances}"))
+        };
+        runs(&with(bound)).await;
+        let refused = load(&with(bound + 1)).await.to_string();
+        assert!(
+            refused.starts_with("a call of the module has no room in the server: ")
+                && refused.contains(&format!("{} {what}", bound + 1))
+                && refused.contains(&format!("maximum of {bound}")),
+            "{refused}"
+        );
+    }
 }

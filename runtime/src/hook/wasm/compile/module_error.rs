@@ -182,3 +182,39 @@ impl ModuleError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_heal_is_told_from_what_the_bytes_are_refused_for() {
+        let text = || "why".to_owned();
+        for error in [
+            ModuleError::CompileTime(Duration::ZERO),
+            ModuleError::CompileMemory(1),
+            ModuleError::AllCode { bytes: 1, others: 1, max: 1 },
+            ModuleError::Code(text()),
+            ModuleError::Compiler(text()),
+            ModuleError::NoCompiler(text()),
+            ModuleError::NoRunner { language: "python", path: PathBuf::new() },
+            ModuleError::Runner { language: "python", why: text() },
+            ModuleError::ScriptFailed(text()),
+            ModuleError::Bug(text()),
+        ] {
+            assert!(error.may_heal(), "{error}");
+        }
+        for error in [
+            ModuleError::Size(1),
+            ModuleError::NotWasm(text()),
+            ModuleError::Pool(text()),
+            ModuleError::Functions { found: 2, bound: 1 },
+            ModuleError::Import(text()),
+            ModuleError::Refused(text()),
+            ModuleError::Artifact(1),
+            ModuleError::Script(text()),
+        ] {
+            assert!(!error.may_heal(), "{error}");
+        }
+    }
+}

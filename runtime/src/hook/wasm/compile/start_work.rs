@@ -66,7 +66,7 @@ struct FirstData {
 impl StartWork {
     /// # Errors
     /// There are more steps than a program may have.
-    pub(super) fn of(steps: u64) -> Result<Self, ModuleError> {
+    pub(in crate::hook::wasm) fn of(steps: u64) -> Result<Self, ModuleError> {
         if steps > MAX_STEPS {
             return Err(ModuleError::Start { found: steps, bound: MAX_STEPS });
         }

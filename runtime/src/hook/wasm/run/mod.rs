@@ -9,7 +9,7 @@ mod concurrency;
 mod pool;
 mod stopped_at;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod threads;
 mod turns;
 mod watchdog;
@@ -262,8 +262,7 @@ impl Runtime {
             Ready::Module(ready) => self.run_module(ready.clone(), (module.start, script), call, turns),
             Ready::Component(ready) => self.run_component(ready.clone(), (module.start, script), call, turns),
         };
-        let is_trusted = module.conduct.is_trusted() && module.start.cost() == 0;
-        match self.threads.run(run, is_trusted).await {
+        match self.threads.run(run, module.may_begin_here()).await {
             Ok((called, longest_slice)) => {
                 module.conduct.ran(longest_slice);
                 called
@@ -310,6 +309,14 @@ impl Runtime {
             let left = store.get_fuel().unwrap_or_default();
             Called::ended(ran, &limits, left, store.into_data().into_call()).await
         })
+    }
+}
+
+impl Module {
+    /// Whether a call may have its first slice on its caller's thread. A component's may not: the host copies a text that it
+    /// returns, or hands from one of its parts to another, in one piece.
+    fn may_begin_here(&self) -> bool {
+        matches!(self.ready, Ready::Module(_)) && self.start.cost() == 0 && self.conduct.is_trusted()
     }
 }
 

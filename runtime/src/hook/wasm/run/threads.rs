@@ -2,7 +2,7 @@
 //!
 //! A call that gives way soon costs least where it was asked for: handing it to another thread and back takes longer than
 //! most hooks run. So a module earns its first slice there by calls that gave way in time, and loses it by one that did not.
-//! Everything else of a call runs on threads that hooks alone use.
+//! Everything else of a call runs on threads that hooks alone use, and so does all of a component's.
 
 use std::any::Any;
 use std::cell::Cell;

@@ -196,7 +196,39 @@ async fn hold<T>(runners: Vec<T>) {
 
 #[cfg(test)]
 mod tests {
+    use metahook_core::api::policy::{LimitBounds, Limits};
+
     use super::*;
+    use crate::hook::wasm::compile::ModuleSettings;
+    use crate::hook::wasm::run::{RuntimeSettings, tests};
+
+    /// Its hook has the one place that a controller gets of four.
+    #[tokio::test]
+    async fn a_script_is_compiled_in_the_turn_of_its_controller() {
+        let (limits, modules) = (LimitBounds::default(), ModuleSettings::new("none"));
+        let settings = RuntimeSettings { concurrency: 4, limits, modules };
+        let registry = Arc::new(ModuleRegistry::new(&settings).unwrap());
+        let runtime = registry.runtime();
+        let runner = Arc::new(tests::module(runtime, r#"(module (func (export "_start")))"#));
+        *registry.runners.loaded[&Language::Python].lock().await = Arc::downgrade(&runner);
+        let loops = tests::module(runtime, r#"(module (func (export "_start") (loop $a (br $a))))"#);
+        let limits = Limits { instructions: u64::MAX, timeout: Duration::from_mins(1), ..limits.default };
+        let load = |controller, source: &str| {
+            let caller = Caller { controller, is_retry: false };
+            let (registry, source) = (Arc::clone(&registry), source.as_bytes().to_vec());
+            async move { registry.load_script_for(Language::Python, "hook.py", source, caller).await }
+        };
+        let compiled = async {
+            load("other", "1").await.unwrap();
+            tokio::time::timeout(Duration::from_millis(300), load("c", "2")).await.is_ok()
+        };
+        tokio::select! {
+            biased;
+            called = runtime.call(&loops, tests::call(limits)) => panic!("{called:?}"),
+            is_compiled = compiled => assert!(!is_compiled, "it did not wait for its controller's turn"),
+        }
+        load("c", "2").await.unwrap();
+    }
 
     #[test]
     fn a_script_is_refused_for_itself_alone() {

@@ -146,6 +146,32 @@ async fn redirects_are_followed_and_credentials_stay_behind() {
     assert_eq!(authorized, [true, true, false]);
 }
 
+/// Without `--webhook-redirects`.
+async fn asked_by_default(connections: Vec<Vec<Vec<u8>>>) -> String {
+    let (at, _served) = server(connections).await;
+    let (resolver, redirects) = (Resolver::At(at), RedirectPolicy::default());
+    let pools = Pools::with(resolver, Proxies::of(None), MAX_ANSWER, redirects);
+    of_pools("http://hook.example/", &pools).ask("{}").await.unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn a_redirect_to_another_host_is_not_followed_by_default() {
+    let away = http("307 T", "location: http://other.example/d\r\n", "");
+    let error = asked_by_default(vec![vec![away], vec![http("200 OK", "", "{}")]]).await;
+    assert_eq!(
+        error,
+        "the exchange with the webhook at hook.example broke off: it redirects to another host, other.example: --webhook-redirects=any follows it, or name that host in the webhook's URL"
+    );
+}
+
+#[tokio::test]
+async fn an_error_elsewhere_is_not_quoted() {
+    let elsewhere = http("307 T", "location: /other\r\n", "");
+    let error = asked_by_default(vec![vec![elsewhere, http("500 E", "", "secret")]]).await;
+    let expected = "the webhook at hook.example answered with an unsupported status code: 500 body: ";
+    assert_eq!(error, expected);
+}
+
 #[tokio::test]
 async fn a_redirect_that_says_see_other_is_asked_by_get() {
     let other = http("302 F", "location: /other?x\r\n", "");

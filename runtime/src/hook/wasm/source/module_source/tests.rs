@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Response;
+use k8s_openapi::ByteString;
 use metahook_core::api::kept::KeptBounds;
 use metahook_core::api::policy::LimitBounds;
 use metahook_core::object::Object;
@@ -51,6 +52,61 @@ fn an_index_names_the_parts_and_stands_alone() {
     );
 }
 
+fn registry(compiler: impl Into<PathBuf>) -> Arc<ModuleRegistry> {
+    let (limits, modules) = (LimitBounds::default(), ModuleSettings::new(compiler));
+    Arc::new(ModuleRegistry::new(&RuntimeSettings { concurrency: 1, limits, modules }).unwrap())
+}
+
+fn spec() -> ModuleRef {
+    let [namespace, name, key] = ["n", "m", "hook.wasm"].map(str::to_owned);
+    ModuleRef { language: None, namespace, name, key, sha256: None, reader: None }
+}
+
+/// A program that finds no memory once, and then puts out what it is to compile to.
+fn failing_once(folder: &std::path::Path, artifact: &[u8]) -> PathBuf {
+    let (text, program, output) = (folder.join("text"), folder.join("compiler"), folder.join("artifact"));
+    let failed = folder.join("failed");
+    std::fs::write(&output, artifact).unwrap();
+    let script = format!(
+        "#!/bin/sh\n/bin/cat >/dev/null\nif [ -e {0} ]; then exec /bin/cat {1}; fi\n: >{0}\necho memory allocation of 8 bytes failed >&2\nexit 1\n",
+        failed.display(),
+        output.display()
+    );
+    std::fs::write(&text, script).unwrap();
+    // This process never has the program open: another test that starts one would keep it open, and nothing could run it.
+    let install = format!("cp {0} {1} && chmod +x {1}", text.display(), program.display());
+    assert!(std::process::Command::new("/bin/sh").args(["-c", &install]).status().unwrap().success());
+    program
+}
+
+#[tokio::test]
+async fn a_module_whose_compiler_had_no_memory_is_loaded_later_without_an_edit() {
+    let module = wat::parse_str(r#"(module (memory (export "memory") 1) (func (export "_start")))"#).unwrap();
+    let artifact = registry("none").runtime().engines.modules.precompile_module(&module).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let registry = registry(failing_once(folder.path(), &artifact));
+    let stored = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"},
+        "binaryData": {"hook.wasm": ByteString(module)},
+    });
+    let stored = Object::parse(&stored.to_string(), None).unwrap();
+    let stored = watch::Sender::new(ReferenceState::There(Arc::new(stored)));
+    let objects = Arc::new(ObjectWatches::new(fake::answering(|_| None)));
+    let loader = Loader::new(objects, Arc::clone(&registry), spec(), "c");
+    let loader = Loader { map: Follower::fed_by(&stored), ..loader };
+    let (state, mut published) = watch::channel(ModuleState::default());
+    let _task = AbortOnDropHandle::new(tokio::spawn(loader.run(state)));
+    let failed = published.wait_for(|state| state.problem.is_some()).await.unwrap().problem.clone().unwrap();
+    assert!(failed.may_heal() && failed.to_string().contains("memory"), "{failed}");
+    // A child process does not wait for a paused clock.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    tokio::time::resume();
+    let serves = published.wait_for(|state| state.module.is_some() && state.problem.is_none());
+    tokio::time::timeout(Duration::from_secs(30), serves).await.unwrap().unwrap();
+    assert_eq!(registry.compilations(), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn kept_versions_that_cannot_be_listed_are_asked_for_again() {
     let asked = Arc::new(AtomicUsize::new(0));
@@ -60,11 +116,7 @@ async fn kept_versions_that_cannot_be_listed_are_asked_for_again() {
         let status = if lists.fetch_add(1, Ordering::Relaxed) == 0 { 500 } else { 200 };
         Response::builder().status(status).body(r#"{"metadata":{},"items":[]}"#.to_owned()).ok()
     });
-    let limits = LimitBounds::default();
-    let settings = RuntimeSettings { concurrency: 1, limits, modules: ModuleSettings::new("no compiler") };
-    let registry = Arc::new(ModuleRegistry::new(&settings).unwrap());
-    let [namespace, name, key] = ["n", "m", "hook.wasm"].map(str::to_owned);
-    let spec = ModuleRef { language: None, namespace, name, key, sha256: None, reader: None };
+    let (registry, spec) = (registry("no compiler"), spec());
     let owners = watch::Sender::new(BTreeSet::from([Owner::named("c", "1")]));
     let versions = Arc::new(KeptVersions::new(api.clone(), KeptBounds::default()));
     let keeper = Keeper::new(versions, spec.clone(), owners.subscribe());
