@@ -1,6 +1,8 @@
-//! Rights that a controller's account lacks to write what the spec declares: told of before the first write, until none is missing.
+//! Rights that a controller's account lacks to write what the spec declares: told of before the first write, and while any is missing.
+//! Rights that are taken away are noticed within [`AGAIN`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use metahook_core::api::access::{Writes, to_own, to_work};
 use metahook_core::api::policy::ServiceAccountRef;
@@ -18,6 +20,9 @@ use crate::controller::runner::ControllerRunner;
 use crate::controller::runner::report::changed;
 use crate::store::Store;
 use crate::telemetry::error_chain;
+
+/// Where nothing is missing, the API server is asked again after this time.
+const AGAIN: Duration = Duration::from_mins(5);
 
 /// Asks for one controller.
 pub(crate) struct MissingRights {
@@ -59,7 +64,7 @@ impl MissingRights {
         }
     }
 
-    /// Ends once nothing is missing, or where the API server does not say what is.
+    /// Ends where the API server does not say what is missing.
     pub(crate) async fn run(self) {
         let mut said = None;
         loop {
@@ -67,7 +72,10 @@ impl MissingRights {
                 Ok(None) => return,
                 Ok(Some(missing)) => {
                     let Some(first) = missing.first() else {
-                        return self.tell(ConditionReason::AllGranted, "");
+                        self.tell(ConditionReason::AllGranted, "");
+                        said = None;
+                        tokio::time::sleep(AGAIN).await;
+                        continue;
                     };
                     let message =
                         access::message(&self.api, self.account.as_ref(), first, missing.len() - 1).await;
@@ -136,5 +144,64 @@ impl MissingRights {
 
     fn tell(&self, reason: ConditionReason, message: &str) {
         changed(&self.report, |report| report.rights = Finding::new(reason, message));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use metahook_core::api::ControllerKind;
+    use metahook_core::api::common::ApplyStrategy;
+    use metahook_core::pacing::Rate;
+    use serde_json::json;
+    use tokio::time::Instant;
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::AbortOnDropHandle;
+
+    use super::*;
+    use crate::cluster::fake;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_right_that_is_taken_away_is_missing_within_minutes_and_granted_again() {
+        let allowed = Arc::new(AtomicBool::new(true));
+        let is_allowed = Arc::clone(&allowed);
+        let api = fake::answering(move |_| {
+            let body = json!({"status": {"allowed": is_allowed.load(Ordering::Relaxed)}});
+            http::Response::builder().status(201).body(body.to_string()).ok()
+        });
+        let controller = json!({
+            "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController", "metadata": {"name": "c"},
+            "spec": {
+                "parentResource": {"apiVersion": "e/v1", "resource": "things"},
+                "childResources": [{"apiVersion": "v1", "resource": "pods"}],
+                "hooks": {"sync": {"webhook": {"url": "http://hook"}}},
+            },
+        });
+        let object = Object::parse(&controller.to_string(), None).unwrap();
+        let (report, mut seen) = watch::channel(Report::default());
+        let rights = MissingRights {
+            needs: to_work(ControllerKind::Composite, &object, ApplyStrategy::default()).unwrap(),
+            owns: Vec::new(),
+            account: None,
+            guards: OnceCell::new(),
+            server: api.clone(),
+            object: Arc::new(object),
+            recorder: Recorder::start(api.clone(), Rate::OF_EVENTS, CancellationToken::new()).0,
+            api,
+            report,
+            controllers: Vec::new(),
+        };
+        let _asking = AbortOnDropHandle::new(tokio::spawn(rights.run()));
+        for (is_allowed, reason) in [
+            (true, ConditionReason::AllGranted),
+            (false, ConditionReason::RightsMissing),
+            (true, ConditionReason::AllGranted),
+        ] {
+            allowed.store(is_allowed, Ordering::Relaxed);
+            let began = Instant::now();
+            seen.wait_for(|report| report.rights.reason() == reason.as_str()).await.unwrap();
+            assert!(began.elapsed() <= AGAIN, "{:?} until {reason:?}", began.elapsed());
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::children::last_applied::{LAST_APPLIED, annotation, applied_print, dro
 use crate::children::write_history::{Drift, PastWrites, WriteHistory};
 use crate::children::{Op, Owner, Plan, Problem, Skip};
 use crate::hash::Fingerprint;
-use crate::json::difference::{Difference, differences, same};
+use crate::json::difference::{Change, Difference, differences, same};
 use crate::json::merge::merge;
 use crate::object::id::{ObjectId, Resource};
 use crate::object::{ChildMap, Object};
@@ -144,8 +144,10 @@ pub fn judge(
             return Ok(if sure { DryRunVerdict::Do(otherwise) } else { DryRunVerdict::Unknown });
         }
     };
-    if !same(&content(before.clone()), &content(value(becomes)?)) {
-        return Ok(DryRunVerdict::Do(otherwise));
+    let (now, then) = (content(before.clone()), content(value(becomes)?));
+    if !same(&now, &then) {
+        let in_place = is_of_others(&write, observed, history, &differences(&then, &now, None));
+        return Ok(DryRunVerdict::Do(if in_place { write } else { otherwise }));
     }
     Ok(if records(&write, &before) { DryRunVerdict::Do(write) } else { DryRunVerdict::AsItIs })
 }
@@ -163,6 +165,14 @@ fn is_another_order(write: &Op, before: &Value) -> bool {
     let Op::Replace { body, .. } = write else { return false };
     let changes = differences(&content(body.clone()), &content(before.clone()), None);
     !changes.is_empty() && changes.iter().all(Difference::is_order_or_extra_item)
+}
+
+/// Whether server-side apply would only take named items out of lists that other clients put there, for all that is known.
+/// Such a list has one owner, so they do not stay; but no child is made anew for them.
+fn is_of_others(write: &Op, observed: &Object, history: &WriteHistory, changes: &[Difference]) -> bool {
+    let Op::Apply { id, body, .. } = write else { return false };
+    let extra = |difference: &Difference| difference.change == Change::ExtraItem;
+    changes.iter().all(extra) && !history.has_applied_other(id, observed, applied_print(body))
 }
 
 /// Whether the record of what was applied would change.

@@ -75,6 +75,41 @@ fn an_order_that_cannot_be_changed_is_left() {
 }
 
 #[test]
+fn no_child_is_made_anew_for_items_that_others_add_to_a_list_of_one_owner() {
+    let account = |names: &[&str]| {
+        let secrets: Vec<_> = names.iter().map(|name| json!({ "name": name })).collect();
+        a("v1", "ServiceAccount", "n/x").with("imagePullSecrets", json!(secrets))
+    };
+    let id = ObjectId { resource: resource("v1", "ServiceAccount"), key: Key::new("n", "x") };
+    let verdict = |observed: &[&str], wanted: &[&str], history: &WriteHistory| {
+        let (observed, becomes) = (account(observed).object(), account(wanted).object());
+        let body = json!({ "imagePullSecrets": becomes.value().unwrap()["imagePullSecrets"] });
+        let over = Some((observed.uid.clone(), observed.version.clone()));
+        let write = Op::Apply { id: id.clone(), over, body: body.clone(), manager: "m".into() };
+        let anew = Op::Recreate { id: id.clone(), uid: observed.uid.clone(), body, manager: None };
+        let probed = DryRunResult::Becomes(Box::new(Object::clone(&becomes)));
+        match judge((write, anew), &observed, &probed, history).unwrap() {
+            DryRunVerdict::Do(op) => op.verb(),
+            DryRunVerdict::AsItIs | DryRunVerdict::Unknown => "none",
+        }
+    };
+    let (nothing, mut applied) = (WriteHistory::default(), WriteHistory::default());
+    assert_eq!(verdict(&["ours", "theirs"], &["ours"], &nothing), "apply");
+    assert_eq!(verdict(&["theirs"], &["ours"], &nothing), "recreate");
+    assert_eq!(verdict(&["a", "b"], &["b", "a"], &nothing), "recreate");
+    let print = |names: &[&str]| {
+        applied_print(
+            &json!({ "imagePullSecrets": account(names).object().value().unwrap()["imagePullSecrets"] }),
+        )
+    };
+    let observed = account(&["ours", "theirs"]).object();
+    applied.record_response(&id, &observed, Some(print(&["ours", "theirs"])), &[], None);
+    assert_eq!(verdict(&["ours", "theirs"], &["ours"], &applied), "recreate", "the answer changed");
+    applied.record_response(&id, &observed, Some(print(&["ours"])), &[], None);
+    assert_eq!(verdict(&["ours", "theirs"], &["ours"], &applied), "apply");
+}
+
+#[test]
 fn without_dry_runs_only_what_is_known_to_have_changed_is_made_anew() {
     let (mut seen, nothing) = (WriteHistory::default(), WriteHistory::default());
     seen.answered(&observed().object().uid);
