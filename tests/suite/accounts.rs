@@ -225,9 +225,7 @@ pub(crate) async fn rights_that_the_server_lacks_are_named_before_there_is_a_par
 }
 
 /// The control plane guards owner references, and the refusals of that guard name no right.
-pub(crate) async fn the_right_that_a_guard_of_owner_references_asks_for_is_named(
-    test: &mut Fixture,
-) -> Result<()> {
+pub(crate) async fn c29_the_right_that_a_guard_of_owners_asks_for_is_named(test: &mut Fixture) -> Result<()> {
     let webhook =
         Webhook::answering(json!({ "children": [config_map("child", json!({}), json!({}))] })).await?;
     let roles = nothing_granted(test, |cc| cc.synced_by(Hook::webhook(&webhook.url("/sync")))).await?;

@@ -587,10 +587,10 @@ fn of_hooks() -> Vec<Test> {
 fn apart() -> Vec<Test> {
     let tests = tests![
         accounts::{
-            the_right_that_a_guard_of_owner_references_asks_for_is_named,
+            c29_the_right_that_a_guard_of_owners_asks_for_is_named,
         },
         decorator_controller::{
-            a_broken_aggregated_api_holds_up_no_other_kind,
+            c30_a_broken_aggregated_api_holds_up_no_other_kind,
         },
     ];
     tests.into_iter().map(Test::apart).collect()
@@ -662,6 +662,7 @@ fn of_the_field() -> Vec<Test> {
             c02_the_order_of_env_is_that_of_the_answer,
             c03_a_variable_that_stands_twice_is_repaired,
             c04_a_service_account_keeps_what_another_client_added,
+            c04_a_role_binding_keeps_the_subject_of_another_client,
             c09_what_typed_go_prints_empty_is_no_difference,
             c10_defaults_deep_in_lists_are_no_difference,
             c12_empty_peers_of_a_network_policy_keep_their_sense,
@@ -695,6 +696,7 @@ fn of_the_field() -> Vec<Test> {
             c27_a_child_that_does_not_go_is_deleted_once,
             c28_a_status_that_is_too_large_holds_up_nothing_else,
             c31_a_fight_about_one_child_holds_up_no_other,
+            c31_children_are_stable_again_after_a_fight,
         },
         cases_decorators::{
             c32_a_decorated_namespace_gets_its_binding_and_goes,

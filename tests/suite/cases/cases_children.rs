@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use super::kit::{DYNAMIC, EACH_WAY, IN_PLACE, SERVER_SIDE, World, are_quiet, in_each, worlds};
 
+const RBAC: &str = "rbac.authorization.k8s.io";
+
 /// All worlds get the same answer.
 async fn all_answer(test: &mut Fixture, worlds: &[World], children: &Value) -> Result<()> {
     for world in worlds {
@@ -30,7 +32,10 @@ fn deployment(env: &Value) -> Value {
 
 /// C02: `$(VAR)` expands only what stands before it.
 pub(crate) async fn c02_the_order_of_env_is_that_of_the_answer(test: &mut Fixture) -> Result<()> {
-    let worlds = worlds(test, &EACH_WAY, &[&DEPLOYMENT]).await?;
+    let rolling =
+        [("RollingInPlace", DYNAMIC), ("RollingRecreate", DYNAMIC), ("RollingInPlace", SERVER_SIDE)];
+    let ways: Vec<_> = EACH_WAY.into_iter().chain(rolling).collect();
+    let worlds = worlds(test, &ways, &[&DEPLOYMENT]).await?;
     let variable = |name: &str| json!({ "name": name, "value": if name == "A" { "$(B)-x" } else { "1" } });
     for names in [["A", "B"].as_slice(), &["B", "A"], &["B", "NEW", "A"], &["A"]] {
         let env: Value = names.iter().map(|name| variable(name)).collect();
@@ -73,6 +78,63 @@ pub(crate) async fn c04_a_service_account_keeps_what_another_client_added(test: 
         }
     }
     Ok(())
+}
+
+fn role_binding(subjects: &[&Value]) -> Value {
+    json!([{
+        "apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding", "metadata": { "name": "x" },
+        "roleRef": { "apiGroup": RBAC, "kind": "Role", "name": "empty" }, "subjects": subjects,
+    }])
+}
+
+/// C04: another client adds a subject of the same name to a `RoleBinding`.
+pub(crate) async fn c04_a_role_binding_keeps_the_subject_of_another_client(test: &mut Fixture) -> Result<()> {
+    let (kind, roles) = (rbac("RoleBinding"), rbac("Role"));
+    let ways = EACH_WAY.into_iter().filter(|way| way.1 == DYNAMIC).collect::<Vec<_>>();
+    let worlds = worlds(test, &ways, &[&kind]).await?;
+    let account = |namespace: &str, name: &str| json!({ "kind": "ServiceAccount", "namespace": namespace, "name": name });
+    let (ours, theirs, next) = (account("ours", "a"), account("theirs", "a"), account("ours", "b"));
+    for world in &worlds {
+        let role = json!({
+            "apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": { "name": "empty" }, "rules": [],
+        });
+        test.make(&world.objects(test, &roles), role).await?;
+    }
+    all_answer(test, &worlds, &role_binding(&[&ours])).await?;
+    in_each(test, &worlds, &kind, "x", |it| it["subjects"] == json!([ours])).await?;
+    let mut made = Vec::new();
+    for world in &worlds {
+        let change = json!({ "subjects": [ours, theirs] });
+        made.push(world.objects(test, &kind).merge("x", &change).await?);
+    }
+    are_quiet(test, &worlds, &[&kind]).await?;
+    for (world, made) in worlds.iter().zip(&made) {
+        let bindings = world.objects(test, &kind);
+        let both = bindings.get("x").await?;
+        ensure!(version(&both) == version(made), "{:?}: {both}", world.way);
+        // What is theirs stays in place; a binding that is made anew has what is ours alone.
+        let after_drift = if world.way.0 == "InPlace" { vec![&ours, &theirs] } else { vec![&ours] };
+        bindings.merge("x", &json!({ "subjects": [theirs] })).await?;
+        bindings.until("x", "corrected", |it| has_all(it, &after_drift)).await?;
+        world.answers(test, role_binding(&[&next])).await?;
+        let after_change = if world.way.0 == "InPlace" { vec![&next, &theirs] } else { vec![&next] };
+        let is_next = |it: &Value| has_all(it, &after_change);
+        let after = bindings.until("x", "with another subject of ours", is_next).await?;
+        ensure!((uid(&after) == uid(made)) == (world.way.0 == "InPlace"), "{:?}: {after}", world.way);
+    }
+    are_quiet(test, &worlds, &[&kind]).await
+}
+
+/// The binding has these subjects and no other, in any order.
+fn has_all(binding: &Value, subjects: &[&Value]) -> bool {
+    let found = binding["subjects"].as_array();
+    found.is_some_and(|all| {
+        all.len() == subjects.len() && subjects.iter().all(|subject| all.contains(subject))
+    })
+}
+
+fn rbac(kind: &str) -> Kind {
+    Kind::new(RBAC, "v1", kind, &format!("{}s", kind.to_lowercase()))
 }
 
 fn stateful_set(image: &str, storage: &str) -> Value {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use acceptance::api::{CONFIG_MAP, DEPLOYMENT, EVENT, Kind, NAMESPACE, Objects, POD};
 use acceptance::fixture::Fixture;
-use acceptance::objects::{Composite, Hook, condition, text, uid};
+use acceptance::objects::{Composite, Hook, condition, has_condition, is_true, text, uid};
 use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Asked, Webhook};
 use anyhow::{Context, Result, ensure};
@@ -265,6 +265,45 @@ pub(crate) async fn c31_a_fight_about_one_child_holds_up_no_other(test: &mut Fix
     }
     Ok(())
 }
+
+/// C31: the condition of a short fight, once each correction lasts.
+pub(crate) async fn c31_children_are_stable_again_after_a_fight(test: &mut Fixture) -> Result<()> {
+    let worlds = worlds(test, &IN_PLACE, &[&CONFIG_MAP]).await?;
+    let ours = |it: &Value| it["data"]["k"] == "ours";
+    for world in &worlds {
+        world.answers(test, json!([config("fought", &json!({ "k": "ours" }))])).await?;
+    }
+    for world in &worlds {
+        let maps = world.objects(test, &CONFIG_MAP);
+        for _ in 0..CORRECTIONS_AT_ONCE {
+            maps.until("fought", "corrected", ours).await?;
+            maps.merge("fought", &json!({ "data": { "k": "theirs" } })).await?;
+        }
+        maps.until("fought", "corrected after the fight", ours).await?;
+    }
+    let is = |it: &Value, status: &str, reason: &str| has_condition(it, "ChildrenStable", status, reason);
+    for world in &worlds {
+        let flaps = |it: &Value| is(it, "False", "ValueFlapping");
+        test.controllers().until(&world.controller, "a fight", flaps).await?;
+    }
+    for world in &worlds {
+        until(&format!("{:?}: no fight", world.way), STABLE_AGAIN, async || {
+            let controller = test.controllers().get(&world.controller).await?;
+            let is_stable = is(&controller, "True", "NoForeignChanges") && is_true(&controller, "Ready");
+            Ok(if is_stable { Ok(()) } else { Err(controller["status"].to_string()) })
+        })
+        .await?;
+        ensure!(ours(&world.objects(test, &CONFIG_MAP).get("fought").await?), "{:?}", world.way);
+        world.is_still(test, &[&CONFIG_MAP]).await?;
+    }
+    Ok(())
+}
+
+/// Corrections of one value that make a fight.
+const CORRECTIONS_AT_ONCE: usize = 5;
+
+/// The next correction would be due in five seconds, and nothing may change for a minute after that.
+const STABLE_AGAIN: Duration = Duration::from_mins(3);
 
 /// Each Pod of these namespaces gets a container, an init container and an annotation when it is made.
 async fn inject(test: &mut Fixture, namespaces: &[&str]) -> Result<()> {

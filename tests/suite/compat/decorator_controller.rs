@@ -346,7 +346,7 @@ pub(crate) async fn a_kind_that_is_not_served_holds_up_no_other_one(test: &mut F
 }
 
 /// An `APIService` without a server behind it, as one whose Pods are gone: its kind is named, and taken up after the repair.
-pub(crate) async fn a_broken_aggregated_api_holds_up_no_other_kind(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn c30_a_broken_aggregated_api_holds_up_no_other_kind(test: &mut Fixture) -> Result<()> {
     let broken = Kind::new(&format!("broken.{}", test.kind().group), "v1beta1", "Thing", "things");
     let services = test.everywhere(&Kind::new("apiregistration.k8s.io", "v1", "APIService", "apiservices"));
     let service = format!("{}.{}", broken.version, broken.group);

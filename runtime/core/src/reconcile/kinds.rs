@@ -43,12 +43,12 @@ pub struct DecoratedKinds<E> {
 
 impl<E> DecoratedKinds<E> {
     /// The targets of a decorator are independent: those that are served are enough. `running`: the kinds that the controller works
-    /// on already. Of these an unavailable one stays, as its API may answer again at any time. Where nothing is left the first
-    /// error is returned.
+    /// on already. Of these an unavailable one stays, as its API may answer again at any time. Where nothing is left all errors
+    /// are returned.
     pub fn of(
         discovered: impl IntoIterator<Item = Discovered<E>>,
         running: &[Option<Arc<Resource>>],
-    ) -> Result<Self, E> {
+    ) -> Result<Self, Vec<E>> {
         let mut all = Self { parents: Vec::new(), missing: Vec::new() };
         for (at, discovered) in discovered.into_iter().enumerate() {
             let (parents, error) = match discovered {
@@ -59,14 +59,8 @@ impl<E> DecoratedKinds<E> {
             all.parents.push(parents);
             all.missing.extend(error);
         }
-        if all.parents.iter().any(Option::is_some) {
-            return Ok(all);
-        }
-        let mut missing = all.missing.into_iter();
-        match missing.next() {
-            Some(first) => Err(first),
-            None => Ok(Self { parents: all.parents, missing: Vec::new() }),
-        }
+        let is_enough = all.missing.is_empty() || all.parents.iter().any(Option::is_some);
+        if is_enough { Ok(all) } else { Err(all.missing) }
     }
 }
 
@@ -186,7 +180,7 @@ mod tests {
         let all = DecoratedKinds::<&str>::of([Served(Arc::clone(&pods)), Served(things)], &[]).unwrap();
         assert!(all.parents.iter().all(Option::is_some) && all.missing.is_empty());
         let none = DecoratedKinds::of([Unavailable("first"), NotServed("second")], &[]);
-        assert_eq!(none, Err("first"), "there is nothing to decorate");
+        assert_eq!(none, Err(vec!["first", "second"]), "there is nothing to decorate");
         let kept = DecoratedKinds::of([NotServed("first"), Unavailable("second")], &running).unwrap();
         assert_eq!(kept.missing, ["first", "second"]);
     }

@@ -4,6 +4,7 @@
 //! and starts anew. It waits for all of them. Of the kinds that a decorator decorates, those that are served are enough. A kind
 //! whose aggregated API fails is waited for like one that is not served; a controller that works on it already goes on.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,26 +45,70 @@ enum KindError {
 }
 
 impl KindError {
+    fn discovery(&self) -> Option<&DiscoveryError> {
+        match self {
+            Self::Discovery(source) | Self::Deletion { source, .. } => Some(source),
+            Self::Status(_) => None,
+        }
+    }
+}
+
+/// One error for each kind that is missing, in the order of the spec; at least one.
+#[derive(Debug, Default)]
+struct KindErrors(Vec<KindError>);
+
+impl<E: Into<KindError>> From<E> for KindErrors {
+    fn from(error: E) -> Self {
+        Self(vec![error.into()])
+    }
+}
+
+impl fmt::Display for KindErrors {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all: Vec<String> = Vec::new();
+        for error in self.0.iter().map(ToString::to_string) {
+            // A kind may be that of the parents and of children.
+            if !all.contains(&error) {
+                all.push(error);
+            }
+        }
+        formatter.write_str(&all.join("; "))
+    }
+}
+
+impl KindErrors {
+    /// What was found; of a failure its errors are kept, and `None` is returned. An API server that could not be asked is an error at
+    /// once: it says nothing about the other kinds either.
+    fn found<T>(&mut self, result: Result<T, impl Into<Self>>) -> Result<Option<T>, Self> {
+        let errors: Self = match result {
+            Ok(found) => return Ok(Some(found)),
+            Err(errors) => errors.into(),
+        };
+        if errors.is_unreachable() {
+            return Err(errors);
+        }
+        self.0.extend(errors.0);
+        Ok(None)
+    }
+
     /// The API server could not be asked, which says nothing about the kinds.
     fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Discovery(source) | Self::Deletion { source, .. } if source.is_unreachable())
+        self.0.iter().filter_map(KindError::discovery).any(DiscoveryError::is_unreachable)
     }
 
     /// The API server could not be asked, or gave no list of what it serves, which says nothing about the kinds.
     fn says_nothing(&self) -> bool {
-        matches!(self, Self::Discovery(source) | Self::Deletion { source, .. }
-            if source.is_unreachable() || source.is_unavailable())
+        let is_silent = |error: &KindError| error.discovery().is_some_and(DiscoveryError::is_unavailable);
+        self.is_unreachable() || self.0.iter().all(is_silent)
     }
 
-    /// Event about the missing requirement: with Metacontroller's reason and words where Metacontroller has one.
+    /// Event about the missing requirements: with Metacontroller's reason and words where Metacontroller has one.
     fn event(&self, controller: &str) -> (EventReason, String) {
-        match self {
-            Self::Discovery(_) | Self::Deletion { .. } | Self::Status(StatusError::Never(_)) => {
-                (EventReason::CreateError, format!("Cannot create new controller: {self}"))
-            }
-            Self::Status(StatusError::NotEnabled { .. }) => {
+        match self.0.as_slice() {
+            [KindError::Status(StatusError::NotEnabled { .. })] => {
                 (EventReason::NoStatus, format!("[{controller}] Sync error - ignoring, {self}"))
             }
+            _ => (EventReason::CreateError, format!("Cannot create new controller: {self}")),
         }
     }
 }
@@ -126,24 +171,32 @@ impl ControllerRunner {
         &self,
         checked: &CheckedSpec,
         running: &[Option<Arc<Resource>>],
-    ) -> Result<Resolved, KindError> {
+    ) -> Result<Resolved, KindErrors> {
         let discovery = &self.context.cluster.discovery;
-        let (parents, missing) = self.parents(checked, running).await?;
+        let mut errors = KindErrors::default();
+        let parents = errors.found(self.parents(checked, running).await)?;
         let mut rules = Vec::new();
         for child in &checked.common().children {
-            let resource = discovery.resolve(&child.resource).await?;
+            let Some(resource) = errors.found(discovery.resolve(&child.resource).await)? else {
+                continue;
+            };
             let lists = discovery.published.lists(&resource.gvk).await;
             let apply = self.context.options.applying.of(child.apply);
             rules.push(ChildKind { resource, method: child.method, apply, lists });
         }
         for (at, grant) in checked.common().deletions.iter().enumerate() {
             let resolved = discovery.resolve(&grant.resource).await;
-            resolved.map_err(|source| KindError::Deletion { at, source })?;
+            errors.found(resolved.map_err(|source| KindError::Deletion { at, source }))?;
         }
         let revisions = Gvr::new("metacontroller.k8s.io/v1alpha1", "controllerrevisions");
-        let is_rolling = rules.iter().any(|rule| rule.method.is_rolling());
-        let revisions = if is_rolling { Some(discovery.resolve(&revisions).await?) } else { None };
-        Ok(Resolved { kinds: Kinds { parents, rules, revisions }, missing })
+        let is_rolling = checked.common().children.iter().any(|child| child.method.is_rolling());
+        let revisions = if is_rolling { errors.found(discovery.resolve(&revisions).await)? } else { None };
+        match parents {
+            Some((parents, missing)) if errors.0.is_empty() => {
+                Ok(Resolved { kinds: Kinds { parents, rules, revisions }, missing })
+            }
+            Some(_) | None => Err(errors),
+        }
     }
 
     /// Kinds of parents, and the message about those that are missing.
@@ -151,7 +204,7 @@ impl ControllerRunner {
         &self,
         checked: &CheckedSpec,
         running: &[Option<Arc<Resource>>],
-    ) -> Result<(Vec<Option<Arc<Resource>>>, Option<String>), KindError> {
+    ) -> Result<(Vec<Option<Arc<Resource>>>, Option<String>), KindErrors> {
         let discovery = &self.context.cluster.discovery;
         let mut all = Vec::new();
         for target in checked.targets() {
@@ -171,7 +224,8 @@ impl ControllerRunner {
                 }
             });
         }
-        let DecoratedKinds { parents, missing: errors } = DecoratedKinds::of(all, running)?;
+        let DecoratedKinds { parents, missing: errors } = DecoratedKinds::of(all, running)
+            .map_err(|errors| KindErrors(errors.into_iter().map(KindError::from).collect()))?;
         Ok((parents, missing(&errors)))
     }
 
@@ -223,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_kind_without_status_is_reported_as_by_metacontroller() {
-        let (reason, text) = KindError::from(StatusError::NotEnabled {
+        let (reason, text) = KindErrors::from(StatusError::NotEnabled {
             api_version: "example.com/v1".to_owned(),
             kind: "Thing".into(),
         })
@@ -231,8 +285,42 @@ mod tests {
         let theirs = "[c] Sync error - ignoring, CRD [example.com/v1, Kind=Thing] does not have subresource 'Status' enabled";
         assert_eq!(reason, EventReason::NoStatus);
         assert!(text.starts_with(theirs), "{text}");
-        let (reason, text) = KindError::from(StatusError::Never(Gvk::new("v1", "Secret"))).event("c");
+        let (reason, text) = KindErrors::from(StatusError::Never(Gvk::new("v1", "Secret"))).event("c");
         assert_eq!(reason, EventReason::CreateError);
         assert!(text.starts_with("Cannot create new controller: v1 Secret has no status"), "{text}");
+    }
+
+    fn not_served(plural: &str) -> DiscoveryError {
+        DiscoveryError::NotServed(Gvr::new("e.com/v1", plural))
+    }
+
+    fn unavailable(plural: &str) -> DiscoveryError {
+        let (kind, why) = (format!("e.com/v1 {plural}"), "no".to_owned());
+        DiscoveryError::Refused { kind, why }
+    }
+
+    #[test]
+    fn every_kind_that_is_missing_is_named() {
+        let mut errors = KindErrors::default();
+        assert_eq!(errors.found(Ok::<_, KindErrors>(1)).unwrap(), Some(1));
+        for error in [not_served("parents"), unavailable("children"), not_served("parents")] {
+            assert_eq!(errors.found(Err::<u8, _>(error)).unwrap(), None);
+        }
+        let deletion = KindError::Deletion { at: 2, source: not_served("volumes") };
+        assert_eq!(errors.found(Err::<u8, _>(deletion)).unwrap(), None);
+        let (reason, text) = errors.event("c");
+        assert_eq!(reason, EventReason::CreateError);
+        for named in ["e.com/v1 children", "spec.relatedDeletion[2]: ", "e.com/v1 volumes"] {
+            assert!(text.contains(named), "{text}");
+        }
+        assert_eq!(text.matches("e.com/v1 parents").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn a_controller_goes_on_only_while_no_kind_is_known_to_be_missing() {
+        let errors = |all: Vec<DiscoveryError>| KindErrors(all.into_iter().map(KindError::from).collect());
+        assert!(errors(vec![unavailable("a"), unavailable("b")]).says_nothing());
+        assert!(!errors(vec![unavailable("a"), not_served("b")]).says_nothing());
+        assert!(!KindErrors::from(StatusError::Never(Gvk::new("v1", "Secret"))).says_nothing());
     }
 }
