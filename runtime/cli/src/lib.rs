@@ -4,7 +4,8 @@ pub mod apply;
 mod author_flags;
 pub mod check;
 pub mod cluster_flags;
-pub mod completions;
+pub mod compile_runners;
+mod completions;
 pub mod crds;
 pub mod dev;
 pub mod history;
@@ -98,6 +99,9 @@ pub enum Command {
     Rbac(rbac::Rbac),
     /// Print or apply the CustomResourceDefinitions of controllers.
     Crds(crds::Crds),
+    /// Compile the interpreters of scripts, and leave their code beside them for servers of this version.
+    #[command(hide = true)]
+    CompileRunners(compile_runners::CompileRunners),
     /// Print what completes commands and flags in a shell.
     Completions(completions::Completions),
     /// Print the manual, or write a page for each command.

@@ -29,6 +29,7 @@ async fn server() -> ExitCode {
             let terminal = out.is_terminal();
             run.run(out, say, terminal).await.map_err(|error| (error.exit_code(), error.into()))
         }
+        Command::CompileRunners(runners) => runners.run(out).await.map_err(failure),
         Command::Completions(completions) => completions.run(out).map_err(failure),
         Command::Schema(schema) => schema.run(out).map_err(|error| (error.exit_code(), error.into())),
         Command::Man(man) => man.run(out).map_err(|error| (error.exit_code(), error.into())),

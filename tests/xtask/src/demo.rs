@@ -3,6 +3,7 @@
 use anyhow::Result;
 use binaries::cluster::Binaries;
 use binaries::node::Parts;
+use binaries::paths;
 use binaries::story::Story;
 use clap::Args;
 
@@ -77,7 +78,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     cargo::build_programs(&["metahook", "demo"])?;
     steps.begin("hook");
     match language {
-        Some(language) => runners::build_one(language)?,
+        Some(language) => {
+            runners::build_one(language)?;
+            runners::compile(&paths::server()?)?;
+        }
         None => guests::build(&[name])?,
     }
     steps.begin("demo");

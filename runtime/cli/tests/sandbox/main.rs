@@ -25,6 +25,7 @@ mod mounts;
 mod preview2;
 mod purity;
 mod reach;
+mod shipped;
 mod start;
 mod traps;
 

@@ -1,16 +1,18 @@
 //! `cargo xtask runners`: builds the interpreters of scripts into the folder `runners` of the target folder, where the server of
-//! this build finds them. They are kept in the cache by what they are made of.
+//! this build finds them, and has it compile them. They are kept in the cache by what they are made of.
 
 mod javascript;
 mod python;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use binaries::{go, paths};
 use clap::{Args, ValueEnum};
+
+use crate::{cargo, children};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -42,7 +44,9 @@ impl Language {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let chosen = ALL.into_iter().filter(|language| options.language.is_none_or(|only| only == *language));
-    build(chosen, options.if_possible)
+    build(chosen, options.if_possible)?;
+    cargo::run(&mut cargo::cargo(&["build", "--package", "metahook"]))?;
+    compile(&paths::server()?)
 }
 
 pub(crate) fn build_one(language: Language) -> Result<()> {
@@ -67,6 +71,18 @@ fn build(languages: impl Iterator<Item = Language>, if_possible: bool) -> Result
             None => place(language).with_context(|| format!("the runner for {name}"))?,
         }
     }
+    Ok(())
+}
+
+/// Has the server compile the runners that could be built, so that nobody waits for that later.
+pub(crate) fn compile(server: &Path) -> Result<()> {
+    let folder = paths::target()?.join("runners");
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    let mut command = Command::new(server);
+    let status = children::wait(command.arg("compile-runners").arg("--runners").arg(folder))?;
+    ensure!(status.success(), "the server cannot compile the runners ({status})");
     Ok(())
 }
 
@@ -123,7 +139,7 @@ fn sources(language: Language) -> Vec<PathBuf> {
 
 /// Runs a program of a build; its output is shown.
 fn call(command: &mut Command) -> Result<()> {
-    let status = crate::children::wait(command)?;
+    let status = children::wait(command)?;
     if !status.success() {
         bail!("{} failed ({status})", command.get_program().display());
     }

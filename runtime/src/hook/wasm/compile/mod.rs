@@ -14,12 +14,13 @@ mod component_start;
 mod module_error;
 mod names;
 pub mod outline;
+mod shipped;
 mod start_work;
 mod tree;
 mod types;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -122,6 +123,9 @@ pub fn engine_config() -> Config {
     config.async_stack_size(2 << 20);
     config.memory_guaranteed_dense_image_size(WasmKind::Module.dense_image());
     config.wasm_features(check::ALLOWED.complement(), false);
+    // The baseline of the architecture: code that one machine compiles, all others run, be it out of an image or a shared cache.
+    let baseline = config.target(&format!("{}-unknown-linux-gnu", std::env::consts::ARCH)).is_ok();
+    debug_assert!(baseline, "the architecture that this program runs on is known");
     config
 }
 
@@ -255,15 +259,22 @@ impl CodeLoader {
     }
 
     /// Code of a module that has been inspected. While it waits for a compiler its bytes lie on disk, and its turn has ended.
+    /// `shipped`: where its code may lie, compiled before.
     pub(super) async fn load(
         &self,
         Inspected { facts, module }: Inspected,
         bounds: &ModuleBounds,
+        shipped: Option<&Path>,
     ) -> Result<(Code, Origin), ModuleError> {
         let start = Instant::now();
         let kind = WasmKind::of(&module.bytes);
         let engine = self.engines.of(kind);
         let name = Name::new(facts.digest, engine);
+        if let Some(path) = shipped
+            && let Some(code) = self.shipped(&name, kind, path, bounds).await?
+        {
+            return Ok((code, Origin::Cached(start.elapsed())));
+        }
         if let Some(code) = self.cached(&name, kind, bounds.code).await? {
             return Ok((code, Origin::Cached(start.elapsed())));
         }

@@ -3,6 +3,7 @@
 //! All that wait for a digest wait for the same load; when none waits any more, the load ends.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 use futures_util::FutureExt;
@@ -98,8 +99,12 @@ impl ModuleRegistry {
     pub(super) async fn load_for(self: &Arc<Self>, module: Unpacked, is_retry: bool) -> Loaded {
         let module = self.code.inspect(module).await?;
         let this = Arc::clone(self);
-        self.once(module.facts.digest, is_retry, || async move { this.make(module, &this.bounds).await })
-            .await
+        self.once(
+            module.facts.digest,
+            is_retry,
+            || async move { this.make(module, &this.bounds, None).await },
+        )
+        .await
     }
 
     /// The module under a digest, which is made where it is neither known nor on its way.
@@ -129,9 +134,14 @@ impl ModuleRegistry {
         self.code.compilations()
     }
 
-    pub(super) async fn make(&self, module: Inspected, bounds: &ModuleBounds) -> Loaded {
+    pub(super) async fn make(
+        &self,
+        module: Inspected,
+        bounds: &ModuleBounds,
+        shipped: Option<&Path>,
+    ) -> Loaded {
         let facts = module.facts;
-        let (code, origin) = self.code.load(module, bounds).await?;
+        let (code, origin) = self.code.load(module, bounds, shipped).await?;
         let (digest, size) = (facts.digest, facts.size);
         let module = self.runtime.module(facts, &code, origin)?;
         let (cached, time) = match origin {

@@ -27,4 +27,9 @@ impl Runners {
         let folder = self.folder.as_deref().unwrap_or(Path::new("runners"));
         folder.join(format!("{}.wasm", language.as_str()))
     }
+
+    /// Where the code of a runner may lie that was compiled before.
+    pub(super) fn code_path(&self, language: Language) -> PathBuf {
+        self.path(language).with_extension("code")
+    }
 }

@@ -1,7 +1,7 @@
 //! Scripts: an interpreter that comes with the server, and bytecode that it makes of each script once.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use metahook_core::api::hook::Language;
 use tokio::time::Instant;
 
 use super::registry::{Loaded, ModuleRegistry};
-use crate::hook::wasm::compile::{Digest, ModuleBounds, ModuleError, blocking};
+use crate::hook::wasm::compile::{Digest, Inspected, ModuleBounds, ModuleError, blocking};
 use crate::hook::wasm::run::{
     COMPILE, Call, CallError, Files, MountedFolder, Reservation, Runtime, Script, Seed,
 };
@@ -120,22 +120,45 @@ impl ModuleRegistry {
     }
 
     async fn load_runner(&self, language: Language) -> Loaded {
+        let load = async {
+            let module = self.inspect_runner(language).await?;
+            self.make(module, &RUNNER_BOUNDS, Some(&self.runners.code_path(language))).await
+        };
+        load.await.map_err(|error| of_runner(language, error))
+    }
+
+    async fn inspect_runner(&self, language: Language) -> Result<Inspected, ModuleError> {
         let path = self.runners.path(language);
-        let language = language.as_str();
-        let refused = |why: String| ModuleError::Runner { language, why };
         let file = path.clone();
         let bytes = match blocking(move || Ok(std::fs::read(file))).await? {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(ModuleError::NoRunner { language, path });
+                return Err(ModuleError::NoRunner { language: language.as_str(), path });
             }
-            Err(error) => return Err(refused(format!("{}: {error}", path.display()))),
+            Err(error) => {
+                let why = format!("{}: {error}", path.display());
+                return Err(ModuleError::Runner { language: language.as_str(), why });
+            }
         };
-        let loaded = async {
-            let module = self.code.inspect(bytes.into()).await?;
-            self.make(module, &RUNNER_BOUNDS).await
-        };
-        loaded.await.map_err(|error: ModuleError| refused(error.to_string()))
+        self.code.inspect(bytes.into()).await
+    }
+
+    /// Compiles the interpreters that are there, and leaves their code beside them for servers of this version.
+    ///
+    /// # Errors
+    /// One of them cannot be compiled, or its code cannot be written.
+    pub async fn compile_runners(&self) -> Result<Vec<PathBuf>, ModuleError> {
+        let mut written = Vec::new();
+        for language in Language::ALL.into_iter().filter(|language| self.runners.path(*language).is_file()) {
+            let path = self.runners.code_path(language);
+            let ship = async {
+                let module = self.inspect_runner(language).await?;
+                self.code.ship(module, &RUNNER_BOUNDS, &path).await
+            };
+            ship.await.map_err(|error| of_runner(language, error))?;
+            written.push(path);
+        }
+        Ok(written)
     }
 
     async fn make_script(&self, language: Language, file: &str, source: Vec<u8>, controller: &str) -> Loaded {
@@ -163,6 +186,14 @@ impl ModuleRegistry {
         let took = start.elapsed();
         tracing::info!(%digest, size, language = language.as_str(), "script loaded");
         Ok(Arc::new(Runtime::script(runner, digest, size, took, script(files))))
+    }
+}
+
+/// The error names the runner.
+fn of_runner(language: Language, error: ModuleError) -> ModuleError {
+    match error {
+        error @ (ModuleError::NoRunner { .. } | ModuleError::Runner { .. }) => error,
+        error => ModuleError::Runner { language: language.as_str(), why: error.to_string() },
     }
 }
 
