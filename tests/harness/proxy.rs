@@ -147,6 +147,11 @@ impl Proxy {
         self.shared.cut.notify_one();
     }
 
+    /// Whether writes are held up.
+    pub fn is_held(&self) -> bool {
+        self.shared.told().held
+    }
+
     /// Waits until writes are held up.
     pub async fn until_held(&self) -> Result<()> {
         until("writes are held up", PATIENCE, || async {

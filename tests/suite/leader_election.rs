@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use acceptance::api::{Kind, Objects, POD};
 use acceptance::fixture::{Fixture, guest};
@@ -204,5 +205,83 @@ pub(crate) async fn a_leader_that_pauses_past_its_lease_writes_nothing_more(
         "a server that stands by wrote {:?}",
         servers.first.writes()
     );
+    servers.standby.stop().await.map(drop)
+}
+
+/// Writes of two servers in the order in which the proxies got them.
+#[derive(Clone, Default)]
+struct BothLogs(Arc<Mutex<Vec<(usize, Instant)>>>);
+
+impl BothLogs {
+    fn of(servers: &Servers) -> Self {
+        let both = Self::default();
+        for (server, proxy) in [&servers.first, &servers.second].into_iter().enumerate() {
+            let log = both.clone();
+            proxy.count(move |write| {
+                let counts = is_of_a_leader(write);
+                if counts {
+                    log.0.lock().unwrap_or_else(PoisonError::into_inner).push((server, Instant::now()));
+                }
+                counts
+            });
+        }
+        both
+    }
+
+    /// The time from the last write of the first server to the first write of the second one, which are not mixed.
+    fn gap(&self) -> Result<Duration> {
+        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (first, second): (Vec<_>, Vec<_>) = log.iter().partition(|(server, _)| *server == 0);
+        let (_, last) = first.last().context("the first server wrote nothing")?;
+        let (_, next) = second.first().context("the second server wrote nothing")?;
+        let mixed = first.iter().filter(|(_, at)| at >= next).count();
+        ensure!(mixed == 0, "{mixed} writes of the first server after one of the second server");
+        Ok(next.duration_since(*last))
+    }
+}
+
+pub(crate) async fn where_the_lease_is_deleted_one_server_writes_at_a_time(test: &mut Fixture) -> Result<()> {
+    let mut servers = two_servers(test).await?;
+    let logs = BothLogs::of(&servers);
+    let leader = holder(test).await?;
+    for round in 0..2 {
+        let before = leases(test).get("metacontroller").await?;
+        leases(test).delete("metacontroller").await?;
+        greet(test, &format!("round {round}")).await?;
+        let anew =
+            |lease: &Value| uid(lease) != uid(&before) && text(lease, "/spec/holderIdentity") == leader;
+        leases(test).until("metacontroller", "made anew by the leader", anew).await?;
+        until_greeted(test, &format!("round {round}")).await?;
+    }
+    ensure!(servers.second.writes().is_empty(), "the standby wrote {:?}", servers.second.writes());
+
+    // The leader cannot make it anew: it writes until its deadline, and the other one waits for that.
+    servers.first.meddle(|request| {
+        let is_slow = !request.method().is_safe();
+        match request.uri().path().contains("/leases") {
+            true => Fate::Refuse(503, None),
+            false if is_slow => Fate::Delay(Duration::from_millis(100)),
+            false => Fate::Pass,
+        }
+    });
+    let written = servers.first.writes().len();
+    leases(test).delete("metacontroller").await?;
+    let mut round = 0;
+    while !std::fs::read_to_string(servers.standby.log())?.contains(ACQUIRED) {
+        round += 1;
+        ensure!(round < 500, "no other server leads");
+        greet(test, &format!("without a Lease, {round}")).await?;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let late = servers.first.writes().len() - written;
+    ensure!(late > PARENTS, "the old leader had too little to write: {late} writes");
+    ensure!(!test.server().until_ended().await?.success(), "a leader that lost its Lease ended well");
+    greet(test, "the end").await?;
+    until_greeted(test, "the end").await?;
+    let gap = logs.gap()?;
+    ensure!(gap > Duration::from_secs(1), "the next leader wrote {gap:?} after the old one");
+    ensure!(holder(test).await? != leader, "the dead one still leads");
+    servers.first.meddle(|_| Fate::Pass);
+    test.server().start()?;
     servers.standby.stop().await.map(drop)
 }

@@ -220,6 +220,7 @@ fn of_controllers() -> Vec<Test> {
             a_standby_writes_nothing_and_takes_over_from_a_leader_that_is_killed,
             sigterm_ends_the_leaders_writes_and_hands_the_lease_over,
             a_leader_that_pauses_past_its_lease_writes_nothing_more,
+            where_the_lease_is_deleted_one_server_writes_at_a_time,
         },
         other_servers::{
             a_second_server_with_the_same_controllers_is_told_of_until_it_is_gone,

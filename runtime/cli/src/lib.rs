@@ -100,7 +100,6 @@ pub enum Command {
     /// Print or apply the CustomResourceDefinitions of controllers.
     Crds(crds::Crds),
     /// Compile the interpreters of scripts, and leave their code beside them for servers of this version.
-    #[command(hide = true)]
     CompileRunners(compile_runners::CompileRunners),
     /// Print what completes commands and flags in a shell.
     Completions(completions::Completions),

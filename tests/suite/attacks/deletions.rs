@@ -1,23 +1,21 @@
 //! Attacks on children by another hook's module or spec: deletions beyond the threshold wait.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
 use acceptance::api::{CONFIG_MAP, Objects, POD};
 use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::{Hook, condition, config_map, has_condition, is_true, text, uid};
+use acceptance::proxy::{Moment, Proxy, Write};
 use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Context, Result, ensure};
+use http::Method;
 use serde_json::{Value, json};
 
 use crate::attacks::{form, measure};
 use crate::wasm;
 
 const CHILDREN: usize = 10;
-
-/// A server that deletes nothing for so long is killed all the same.
-const IDLE: Duration = Duration::from_secs(1);
 
 fn children() -> Value {
     let child = |nth| config_map(&format!("child-{nth}"), json!({}), json!({}));
@@ -267,29 +265,46 @@ async fn change_url(test: &Fixture, webhook: &Webhook) -> Result<()> {
     test.controllers().merge(test.name(), &spec).await.map(drop)
 }
 
+fn is_deletion_of_child(write: &Write) -> bool {
+    write.method == Method::DELETE && write.path.contains("/configmaps/child-")
+}
+
+/// Waits until the proxy holds a deletion up, or the server holds all others. Gives back whether it is the former.
+async fn is_held_up(test: &Fixture, proxy: &Proxy) -> Result<bool> {
+    until("a deletion on its way, or all held", PATIENCE, || async {
+        if proxy.is_held() {
+            return Ok(Ok(true));
+        }
+        let controller = test.controllers().get(test.name()).await?;
+        Ok(if is_held(&controller) { Ok(false) } else { Err(controller["status"].to_string()) })
+    })
+    .await
+}
+
 pub(crate) async fn a_server_that_is_killed_at_each_deletion_deletes_at_most_a_fifth(
     test: &mut Fixture,
 ) -> Result<()> {
-    let parents = 40;
+    let parents = form(40, 100);
+    let proxy = Proxy::start(test.plane().client().await?, test.plane().scratch()).await?;
+    test.server().reach_by(proxy.kubeconfig());
+    // Each run of the server is killed at the first deletion; with one reconcile at a time it has counted two by then.
+    test.server().flag("--workers=1");
     let (webhook, before) = many_by_webhook(test, parents).await?;
     webhook.answer(json!({ "children": [] }));
+    proxy.hold(1, Moment::Before, is_deletion_of_child);
     change_url(test, &webhook).await?;
-    let (mut kills, mut idle) = (0, 0);
-    for _ in 0..form(10, 50) {
-        let alive = living_children(test).await?.len();
-        webhook.until_asked_again(1).await?;
-        let start = Instant::now();
-        while living_children(test).await?.len() == alive && start.elapsed() < IDLE {}
+    let mut kills = 0;
+    while is_held_up(test, &proxy).await? {
         test.server().kill().await?;
-        let is_idle = living_children(test).await?.len() == alive;
-        (kills, idle) = if is_idle { (kills, idle + 1) } else { (kills + 1, 0) };
+        kills += 1;
+        let moment = if kills % 2 == 0 { Moment::Before } else { Moment::After };
+        proxy.hold(1, moment, is_deletion_of_child);
         test.server().start()?;
-        // The rest waits by now.
-        if idle == 3 {
-            break;
-        }
     }
-    test.at_least("kills at deletions", number(kills), "kills", 1.0)?;
+    proxy.pass();
+    test.at_least("kills at deletions", number(kills), "kills", number(form(5, 10)))?;
+    let deleted = before.difference(&living_children(test).await?).count();
+    test.at_least("children deleted by servers that were killed", number(deleted), "children", 1.0)?;
     test.until_controller("the rest held", is_held).await?;
     lost(test, &before, (2 * parents / 5).max(5)).await
 }

@@ -69,7 +69,7 @@ async fn code_that_is_damaged_or_that_others_may_have_written_is_not_used() {
         ("it is cut", |_, code, _| fs::write(code, &fs::read(code).unwrap()[..100]).unwrap()),
         ("it has no seal", |_, _, seal| fs::remove_file(seal).unwrap()),
         ("others may write it", |_, code, _| {
-            fs::set_permissions(code, Permissions::from_mode(0o666)).unwrap()
+            fs::set_permissions(code, Permissions::from_mode(0o666)).unwrap();
         }),
         ("others may replace it", |folder, _, _| {
             fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();

@@ -14,11 +14,12 @@
 //!
 //! # Guarantees
 //! Until a user agrees, a change of hooks or spec deletes no more children than the threshold, in whichever order parents are
-//! reconciled, and however often the server is killed in between.
+//! reconciled, and however often the server is killed in between. A server without the right to write the status (403)
+//! deletes all the same: there the guarantee ends with the process, since the next one finds no number, or an old one.
 //!
 //! # Assumptions
-//! The caller asks before each deletion of a child, records the number in the status before it deletes, and reports each parent that
-//! settles. Time does not go backwards.
+//! The caller asks before each deletion of a child, records the number in the status before it deletes (a 403 for want of the
+//! right counts as recorded), and reports each parent that settles. Time does not go backwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
