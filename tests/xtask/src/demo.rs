@@ -3,7 +3,6 @@
 use anyhow::Result;
 use binaries::cluster::Binaries;
 use binaries::node::Parts;
-use binaries::paths;
 use binaries::story::Story;
 use clap::Args;
 
@@ -80,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     match language {
         Some(language) => {
             runners::build_one(language)?;
-            runners::compile(&paths::server()?)?;
+            runners::compile(cargo::program("metahook")?)?;
         }
         None => guests::build(&[name])?,
     }

@@ -15,7 +15,7 @@ pub(crate) fn build() -> Result<()> {
     eprintln!("building the server, optimized and static (some eight minutes the first time, on two cores)");
     let server = server()?;
     runners::build_what_can_be()?;
-    runners::compile(&server)?;
+    runners::compile(Command::new(&server))?;
     build_programs(&["image"])?;
     let target = paths::target()?;
     cargo::exec(cargo::program("image")?.arg(server).arg(target.join("image")).arg(target.join("runners")))

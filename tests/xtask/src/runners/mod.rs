@@ -5,7 +5,7 @@ mod javascript;
 mod python;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let chosen = ALL.into_iter().filter(|language| options.language.is_none_or(|only| only == *language));
     build(chosen, options.if_possible)?;
     cargo::run(&mut cargo::cargo(&["build", "--package", "metahook"]))?;
-    compile(&paths::server()?)
+    compile(cargo::program("metahook")?)
 }
 
 pub(crate) fn build_one(language: Language) -> Result<()> {
@@ -75,13 +75,12 @@ fn build(languages: impl Iterator<Item = Language>, if_possible: bool) -> Result
 }
 
 /// Has the server compile the runners that could be built, so that nobody waits for that later.
-pub(crate) fn compile(server: &Path) -> Result<()> {
+pub(crate) fn compile(mut server: Command) -> Result<()> {
     let folder = paths::target()?.join("runners");
     if !folder.is_dir() {
         return Ok(());
     }
-    let mut command = Command::new(server);
-    let status = children::wait(command.arg("compile-runners").arg("--runners").arg(folder))?;
+    let status = children::wait(server.arg("compile-runners").arg("--runners").arg(folder))?;
     ensure!(status.success(), "the server cannot compile the runners ({status})");
     Ok(())
 }
