@@ -35,7 +35,7 @@ fn runners(built: &Path) -> Result<Vec<(String, Vec<u8>)>> {
             println!("no runner for {name}: the image runs no scripts in it");
             continue;
         }
-        for part in ["wasm", "code", "seal"] {
+        for part in ["wasm", "code"] {
             let file = file.with_extension(part);
             let content = fs::read(&file).with_context(|| format!("no {}", file.display()))?;
             files.push((format!("usr/bin/runners/{name}.{part}"), content));

@@ -1,6 +1,7 @@
 //! `metahook compile-runners`: the interpreters of scripts are compiled when they are built, not when they are first used.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::Args;
 use metahook_core::api::policy::LimitBounds;
@@ -20,6 +21,8 @@ pub struct CompileRunners {
 pub enum CompileRunnersError {
     #[error("the sandbox cannot be set up")]
     Sandbox(#[from] EngineError),
+    #[error("there is neither python.wasm nor javascript.wasm in {}: name their folder with --runners", .0.display())]
+    None(PathBuf),
     #[error(transparent)]
     Module(#[from] ModuleError),
     #[error("cannot print")]
@@ -34,7 +37,12 @@ impl CompileRunners {
     pub async fn run(self, mut out: impl Write) -> Result<(), CompileRunnersError> {
         let modules = self.runners.module_settings();
         let settings = RuntimeSettings { concurrency: 1, limits: LimitBounds::default(), modules };
-        for path in ModuleRegistry::new(&settings)?.compile_runners().await? {
+        let folder = settings.modules.runners.clone().unwrap_or_default();
+        let written = ModuleRegistry::new(&settings)?.compile_runners().await?;
+        if written.is_empty() {
+            return Err(CompileRunnersError::None(folder));
+        }
+        for path in written {
             writeln!(out, "{}", path.display())?;
         }
         Ok(())

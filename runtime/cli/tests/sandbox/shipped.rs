@@ -9,7 +9,7 @@ use metahook_core::api::hook::Language;
 use metahook_server::hook::wasm::compile::ModuleSettings;
 use metahook_server::hook::wasm::source::ModuleRegistry;
 
-use crate::{modules, registry_with};
+use crate::{call, limits, modules, registry_with};
 
 /// An interpreter whose bytecode is empty.
 fn runner(number: u32) -> Vec<u8> {
@@ -59,30 +59,50 @@ async fn the_code_of_another_runner_is_not_used_and_made_anew() {
 
 #[tokio::test]
 async fn code_that_is_damaged_or_that_others_may_have_written_is_not_used() {
-    type Damage = fn(&Path, &Path, &Path);
+    type Damage = fn(&Path, &Path);
     let damages: [(&str, Damage); 6] = [
-        ("a byte is another", |_, code, _| {
+        ("a byte is another", |_, code| {
             let mut bytes = fs::read(code).unwrap();
             *bytes.last_mut().unwrap() ^= 1;
             fs::write(code, bytes).unwrap();
         }),
-        ("it is cut", |_, code, _| fs::write(code, &fs::read(code).unwrap()[..100]).unwrap()),
-        ("it has no seal", |_, _, seal| fs::remove_file(seal).unwrap()),
-        ("others may write it", |_, code, _| {
+        ("it is cut", |_, code| fs::write(code, &fs::read(code).unwrap()[..100]).unwrap()),
+        ("it is empty", |_, code| fs::write(code, b"").unwrap()),
+        ("others may write it", |_, code| {
             fs::set_permissions(code, Permissions::from_mode(0o666)).unwrap();
         }),
-        ("others may replace it", |folder, _, _| {
+        ("others may replace it", |folder, _| {
             fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();
         }),
-        ("it is a link", |folder, code, _| {
+        ("it is a link", |folder, code| {
             fs::rename(code, folder.join("elsewhere")).unwrap();
             symlink(folder.join("elsewhere"), code).unwrap();
         }),
     ];
     for (what, damage) in damages {
         let folder = shipped().await;
-        let [code, seal] = ["javascript.code", "javascript.seal"].map(|name| folder.path().join(name));
-        damage(folder.path(), &code, &seal);
+        damage(folder.path(), &folder.path().join("javascript.code"));
         assert!(!is_found(folder.path()).await, "{what}");
     }
+}
+
+#[tokio::test]
+async fn no_code_is_left_where_others_could_replace_it() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o775)).unwrap();
+    fs::write(folder.path().join("javascript.wasm"), runner(1)).unwrap();
+    let error = registry(folder.path()).compile_runners().await.unwrap_err().to_string();
+    assert!(error.contains("its mode is 0775") && error.contains("chmod go-w"), "{error}");
+    assert!(!folder.path().join("javascript.code").exists());
+}
+
+#[tokio::test]
+async fn code_that_is_replaced_while_it_runs_harms_no_call() {
+    let folder = shipped().await;
+    let registry = registry(folder.path());
+    let load = || registry.load_script(Language::JavaScript, "hook.js", b"a script".to_vec());
+    let script = load().await.unwrap();
+    fs::write(folder.path().join("javascript.code"), b"").unwrap();
+    let answer = registry.runtime().call(&script, call("", limits())).await.answer;
+    assert_eq!(answer, Ok(Vec::new()));
 }

@@ -100,6 +100,8 @@ pub struct ChangingPlace {
     last: Option<(String, u32)>,
     /// The first place that two reconciles in a row changed. It stays, so that fields that take turns are one warning.
     named: Option<String>,
+    /// The warning about a place that never settles. It stays until the row of reconciles ends, so that there is one.
+    unsettled: Option<String>,
     held_back: bool,
 }
 
@@ -126,7 +128,9 @@ impl ChangingPlace {
         });
         let is_tenth = retry_state.in_a_row >= UNTHROTTLED.saturating_sub(1);
         let unsettled = self.last.as_ref().filter(|(_, times)| is_tenth && *times >= REPEATED);
-        let unsettled = unsettled.map(|(place, _)| unsettled_text(place));
+        if let (None, Some((place, _))) = (&self.unsettled, unsettled) {
+            self.unsettled = Some(unsettled_text(place));
+        }
         if self.named.is_none() {
             self.named = self.last.as_ref().filter(|(_, times)| *times > 1).map(|(place, _)| place.clone());
         }
@@ -137,13 +141,13 @@ impl ChangingPlace {
                 None => text.to_owned(),
             }
         });
-        Warnings { throttled, unsettled }
+        Warnings { throttled, unsettled: self.unsettled.clone() }
     }
 }
 
 fn unsettled_text(place: &str) -> String {
     format!(
-        "{UNTHROTTLED} reconciles of this object in a row wrote something, and each of the last {REPEATED} changed {place}. If that is a time, a counter or a random value, leave it out of the hook's answers: they never settle"
+        "Reconciles of this object follow each other, and each of the last {REPEATED} changed {place}. If that is a time, a counter or a random value, leave it out of the hook's answers: they never settle"
     )
 }
 

@@ -67,7 +67,7 @@ pub struct RetryState {
     pub failures: u32,
     /// The reconcile before wrote something, and no other client has changed the parent since.
     pub self_triggered: bool,
-    /// Reconciles before this one that wrote something, in a row.
+    /// Reconciles before this one in a row that wrote something, tried to, or were the first to fail.
     pub in_a_row: u32,
     /// An object that concerns the parent, or its status, changed by another hand since the reconcile before began.
     pub others_changed: bool,

@@ -4,7 +4,8 @@
 mod javascript;
 mod python;
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -107,6 +108,8 @@ fn place(language: Language) -> Result<()> {
     }
     let folder = paths::target()?.join("runners");
     fs::create_dir_all(&folder)?;
+    // Else no server would use code that lies in it.
+    fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
     let placed = folder.join(format!("{name}.wasm"));
     let size = fs::copy(&file, &placed).with_context(|| format!("cannot write {}", placed.display()))?;
     println!("{name}.wasm  {size} bytes  {}", placed.display());

@@ -156,8 +156,8 @@ table! {
     /// The parent's own writes, and what others made of them, triggered more reconciles than `--self-triggered-max`, or more than
     /// ten in a row with a hook that reads the clock. They run one by one from now on, until another client changes the parent's spec, labels or annotations. Where two of them in a row change the same field, the message names it.
     Throttled = ("Throttled", Parents, Warning, "Let the hook's answers settle.");
-    /// Ten reconciles of the parent in a row wrote something, and each of the last five changed the same field, which the message
-    /// names. A status that follows changes of other objects does not count.
+    /// Ten reconciles of the parent or more followed each other, and each of the last five changed the same field, which the
+    /// message names. A status that follows changes of other objects does not count.
     ChangesEachTime = ("ChangesEachTime", Parents, Warning, "Leave times, counters and random values out of the hook's answers.");
     /// The hook is of version v1 and has no names for related objects outside of its parent's namespace.
     RelatedHidden = ("RelatedHidden", Parents, Warning, "Declare version v2 for the hook and for customize.");

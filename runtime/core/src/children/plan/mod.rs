@@ -167,12 +167,12 @@ fn is_another_order(write: &Op, before: &Value) -> bool {
     !changes.is_empty() && changes.iter().all(Difference::is_order_or_extra_item)
 }
 
-/// Whether server-side apply would only take named items out of lists that other clients put there, for all that is known.
-/// Such a list has one owner, so they do not stay; but no child is made anew for them.
+/// Whether server-side apply would only take named items out of lists that other clients put there: the server knows that it
+/// applied the very same before. Such a list has one owner, so they do not stay; but no child is made anew for them.
 fn is_of_others(write: &Op, observed: &Object, history: &WriteHistory, changes: &[Difference]) -> bool {
     let Op::Apply { id, body, .. } = write else { return false };
     let extra = |difference: &Difference| difference.change == Change::ExtraItem;
-    changes.iter().all(extra) && !history.has_applied_other(id, observed, applied_print(body))
+    changes.iter().all(extra) && history.has_applied(id, observed, applied_print(body))
 }
 
 /// Whether the record of what was applied would change.

@@ -46,7 +46,7 @@ use crate::children::write_history::Drift;
 use crate::hash::Fingerprint;
 use crate::object::Object;
 use crate::reconcile::error::ReconcileError;
-use crate::reconcile::outcome::{Changed, RetryState};
+use crate::reconcile::outcome::{Changed, Retry, RetryState};
 use crate::reconcile::plan::ReconcilePlan;
 use crate::reconcile::ports::{World, WriteAnswer, WriteError};
 #[cfg(doc)]
@@ -236,7 +236,8 @@ impl<'w, W: World> Sequence<'w, W> {
         let unrenewed = std::mem::take(&mut planned.unrenewed);
         let effect = match applied {
             Ok(effect) => ReconcileError::of_all("claims", unrenewed).map_or(Ok(effect), Err),
-            Err(error) if unrenewed.is_empty() => Err(error),
+            // One that is not told has its own delay, or is tried again at once.
+            Err(error) if unrenewed.is_empty() || error.failure().retry != Retry::WithEvent => Err(error),
             Err(error) => {
                 let all = std::iter::once(error).chain(unrenewed).collect();
                 ReconcileError::of_all("objects", all).map_or(Ok(WriteEffect::Nothing), Err)

@@ -45,6 +45,9 @@ pub struct Claimed {
     pub errors: Vec<ReconcileError>,
 }
 
+/// Claims that the API server refuses before the others have to wait for the next try: each costs a request.
+const MAX_REFUSED: usize = 20;
+
 impl<W: World> Sequence<'_, W> {
     /// From the parent to a plan. Claims are carried out on the way, so that the hook is shown their result.
     pub(super) async fn prepare(
@@ -250,7 +253,7 @@ impl<W: World> Sequence<'_, W> {
 
     /// Carries claims out: orphans are adopted, children that no longer match are released, and owner references name the
     /// parent as it is read now. An object that the API server does not let the parent claim does not stop the other claims,
-    /// so that the error names all of them.
+    /// so that the error names all of them, up to [`MAX_REFUSED`].
     pub(super) async fn claim(
         &self,
         parent: &Object,
@@ -278,7 +281,7 @@ impl<W: World> Sequence<'_, W> {
                 Err(error) => {
                     let goes_on = error.is_refusal_of(one);
                     failed.push(ReconcileError::Claim(error));
-                    if !goes_on {
+                    if !goes_on || failed.len() >= MAX_REFUSED {
                         break;
                     }
                 }

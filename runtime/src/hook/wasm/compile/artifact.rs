@@ -70,31 +70,10 @@ impl Artifact {
 
     /// Writes what is to be stored: code and seal.
     pub(super) fn store(&self, key: &SealKey, name: &Name, into: &mut impl Write) -> io::Result<()> {
-        let seal = self.store_apart(key, name, into)?;
-        into.write_all(&seal)
-    }
-
-    /// Writes the code alone, and gives back its seal.
-    pub(super) fn store_apart(
-        &self,
-        key: &SealKey,
-        name: &Name,
-        into: &mut impl Write,
-    ) -> io::Result<Vec<u8>> {
         let mut code = &self.file;
         code.rewind()?;
         let digest = copy(name, &mut code, into)?;
-        Ok(hmac::sign(&key.hmac(), &digest).as_ref().to_vec())
-    }
-
-    /// Whether this is the seal of the code under this name.
-    pub(super) fn is_sealed(&self, key: &SealKey, name: &Name, seal: &mut impl Read) -> io::Result<bool> {
-        let mut found = Vec::new();
-        seal.take(SEAL as u64 + 1).read_to_end(&mut found)?;
-        let mut code = &self.file;
-        code.rewind()?;
-        let digest = copy(name, &mut code, &mut io::sink())?;
-        Ok(hmac::verify(&key.hmac(), &digest, &found).is_ok())
+        into.write_all(hmac::sign(&key.hmac(), &digest).as_ref())
     }
 
     /// Code that the engine can run.
@@ -107,8 +86,8 @@ impl Artifact {
         #[expect(unsafe_code, reason = "wasmtime cannot check machine code, and the types of this file do")]
         // SAFETY: `Engine::precompile_module` or `precompile_component` of our own program wrote these bytes. They came over a
         // pipe from a child that ended with success, or out of a folder that only the server can write, with a seal that only
-        // its key makes, which was right for the bytes of this very file; or they lie beside a runner where only root and the server's
-        // user can write, who could replace this program, too. wasmtime refuses the one kind where it is taken for
+        // its key makes, which was right for the bytes of this very file; or out of one beside the runners where only
+        // root and the server's user can write, who could replace this program, too. wasmtime refuses the one kind where it is taken for
         // the other. The file does not change while it is mapped: it has no name by which others could open it, and nothing
         // writes to it once it is an artifact.
         let mapped = unsafe {

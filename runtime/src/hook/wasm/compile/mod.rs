@@ -124,8 +124,11 @@ pub fn engine_config() -> Config {
     config.memory_guaranteed_dense_image_size(WasmKind::Module.dense_image());
     config.wasm_features(check::ALLOWED.complement(), false);
     // The baseline of the architecture: code that one machine compiles, all others run, be it out of an image or a shared cache.
-    let baseline = config.target(&format!("{}-unknown-linux-gnu", std::env::consts::ARCH)).is_ok();
-    debug_assert!(baseline, "the architecture that this program runs on is known");
+    if let ("x86_64" | "aarch64", "linux") = (std::env::consts::ARCH, std::env::consts::OS) {
+        let libc = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
+        let is_known = config.target(&format!("{}-unknown-linux-{libc}", std::env::consts::ARCH)).is_ok();
+        debug_assert!(is_known, "the machine that this program runs on");
+    }
     config
 }
 

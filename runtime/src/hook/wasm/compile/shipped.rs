@@ -1,17 +1,18 @@
 //! Code of runners that is compiled when they are built, and lies beside them: `python.code` beside `python.wasm`.
 //!
-//! It is trusted as the program is: it belongs to root or to the server's user, and nobody else may write it. Its seal says that
-//! it is whole, and of this runner, this version of the server and these settings of the engine.
+//! It is trusted as the program is: it belongs to root or to the server's user, and nobody else may write it or its folder. The seal
+//! at its end says that it is whole, and of this runner, this version of the server and these settings of the engine.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-use super::artifact::{Artifact, Name, SealKey};
+use super::artifact::{Artifact, Name, SealKey, Stored};
 use super::compiler::{MAX_ARTIFACT, Source};
 use super::outline::WasmKind;
 use super::{Code, CodeLoader, Inspected, ModuleBounds, ModuleError, blocking};
@@ -48,16 +49,15 @@ impl CodeLoader {
         path: &Path,
         bounds: &ModuleBounds,
     ) -> Result<Option<Code>, ModuleError> {
-        let (loaded, max_code) = (self.loaded.clone(), bounds.code);
+        let (files, loaded, max_code) = (Arc::clone(&self.files), self.loaded.clone(), bounds.code);
         let engine = self.engines.of(kind).clone();
         let (name, path) = (name.clone(), path.to_owned());
         let find = move || {
             let code = (|| {
-                let (file, len) = open(&path)?;
-                let artifact = Artifact::new(file, loaded.add(len, max_code)?);
-                if !artifact.is_sealed(&key(), &name, &mut open(&seal_path(&path))?.0)? {
-                    return Err(ShippedError::Seal);
-                }
+                // What is replaced while it is mapped would end the server: it runs a copy.
+                let stored = open(&path)?;
+                let own = Artifact::new(files.create()?, loaded.add(stored.len, max_code)?);
+                let artifact = Artifact::open(&key(), &name, stored, own)?.ok_or(ShippedError::Seal)?;
                 artifact.load(&engine, kind).map_err(ShippedError::Engine)
             })();
             match code {
@@ -73,7 +73,10 @@ impl CodeLoader {
         blocking(find).await
     }
 
-    /// Compiles a runner, and writes its code and its seal. A reader finds all of it or nothing.
+    /// Compiles a runner, and writes its code with its seal. A reader finds all of it or nothing.
+    ///
+    /// # Errors
+    /// Others can write to the folder, so that no server would use the code; or the code cannot be made or written.
     pub(in crate::hook::wasm) async fn ship(
         &self,
         Inspected { facts, module }: Inspected,
@@ -85,45 +88,37 @@ impl CodeLoader {
         if self.shipped(&name, kind, path, bounds).await?.is_some() {
             return Ok(());
         }
+        let folder = path.to_owned();
+        let check = move || {
+            trusted_folder(&folder)
+                .map_err(|error| ModuleError::Code(format!("the folder of {}: {error}", folder.display())))
+        };
+        blocking(check).await?;
         let (output, _) = self.compiler.compile(Source::Memory(module), bounds, self.files.create()?).await?;
         let size = output.metadata().map_err(|error| ModuleError::Code(error.to_string()))?.len();
         let artifact = Artifact::new(output, self.loaded.add(size, bounds.code)?);
         let path = path.to_owned();
         let write = move || {
-            let (code, seal) = (path.with_extension("code.new"), seal_path(&path));
-            // The seal goes first and comes last: none fits half of another code.
-            let written = remove(&seal)
-                .and_then(|()| artifact.store_apart(&key(), &name, &mut create(&code)?))
-                .and_then(|sealed| {
-                    std::fs::rename(&code, &path)?;
-                    create(&seal)?.write_all(&sealed)
-                });
+            let new = path.with_extension(format!("code.{}", std::process::id()));
+            // One that was killed may have left it.
+            std::fs::remove_file(&new).unwrap_or_default();
+            let written = create(&new)
+                .and_then(|mut file| artifact.store(&key(), &name, &mut file))
+                .and_then(|()| std::fs::rename(&new, &path));
+            let written = written.inspect_err(|_| std::fs::remove_file(&new).unwrap_or_default());
             written.map_err(|error| ModuleError::Code(format!("{}: {error}", path.display())))
         };
         blocking(write).await
     }
 }
 
-fn seal_path(code: &Path) -> PathBuf {
-    code.with_extension("seal")
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    std::fs::remove_file(path).or_else(|error| match error.kind() {
-        io::ErrorKind::NotFound => Ok(()),
-        _ => Err(error),
-    })
-}
-
 fn create(path: &Path) -> io::Result<File> {
-    remove(path)?;
     File::options().write(true).create_new(true).mode(0o644).open(path)
 }
 
 /// Opens a file that only root or this user can change.
-fn open(path: &Path) -> Result<(File, u64), ShippedError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    trusted(&std::fs::metadata(folder)?)?;
+fn open(path: &Path) -> Result<Stored<File>, ShippedError> {
+    trusted_folder(path)?;
     // No links; and a pipe must not block the open.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path)?;
@@ -132,7 +127,12 @@ fn open(path: &Path) -> Result<(File, u64), ShippedError> {
     if !found.is_file() || found.len() > MAX_ARTIFACT {
         return Err(io::Error::from(io::ErrorKind::InvalidData).into());
     }
-    Ok((file, found.len()))
+    Ok(Stored { file, len: found.len() })
+}
+
+fn trusted_folder(code: &Path) -> Result<(), ShippedError> {
+    let folder = code.parent().filter(|folder| !folder.as_os_str().is_empty());
+    trusted(&std::fs::metadata(folder.unwrap_or(Path::new(".")))?)
 }
 
 fn trusted(found: &std::fs::Metadata) -> Result<(), ShippedError> {
