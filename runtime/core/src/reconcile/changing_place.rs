@@ -1,6 +1,6 @@
 //! Parents whose reconciles change the same place again and again: which place that is, and what is said of it.
 //!
-//! A hook that takes a value from a clock, a counter or at random never settles. Its parent is told so after ten reconciles in a
+//! A hook that takes a value from a clock, a counter or at random never settles. An Event says so after ten reconciles of the parent in a
 //! row, and again once it is held back.
 
 use std::collections::BTreeMap;

@@ -75,7 +75,7 @@ fn build(languages: impl Iterator<Item = Language>, if_possible: bool) -> Result
     Ok(())
 }
 
-/// Has the server compile the runners that could be built, so that nobody waits for that later.
+/// Has the server compile the runners that could be built: their first scripts then wait for no compiler.
 pub(crate) fn compile(mut server: Command) -> Result<()> {
     let folder = paths::target()?.join("runners");
     if !folder.is_dir() {

@@ -13,6 +13,7 @@ use wasmtime::component::Component;
 use wasmtime::{Engine, Module};
 
 use super::code_space::CodeSpace;
+use super::compiler::MAX_ARTIFACT;
 use super::outline::WasmKind;
 use super::{Code, Compiled, Digest};
 
@@ -27,6 +28,18 @@ pub(super) struct Artifact {
 pub(super) struct Stored<F> {
     pub(super) file: F,
     pub(super) len: u64,
+}
+
+impl Stored<File> {
+    /// # Errors
+    /// It is no file, or larger than any artifact.
+    pub(super) fn of(file: File) -> io::Result<Self> {
+        let found = file.metadata()?;
+        if !found.is_file() || found.len() > MAX_ARTIFACT {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(Self { file, len: found.len() })
+    }
 }
 
 /// The name of an artifact: the module, and all settings that decide about its code.

@@ -12,7 +12,6 @@ use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
 use super::artifact::{Artifact, Name, SealKey, Stored};
-use super::compiler::MAX_ARTIFACT;
 use super::module_error::ModuleError;
 
 /// Bytes of all files in the folder: some thousand modules of 100 KB.
@@ -134,14 +133,10 @@ impl Cache {
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         let mut options = OpenOptions::new();
         let file = self.folder.open_with(name.as_str(), options.read(true).custom_flags(flags))?;
-        let found = file.metadata()?;
-        if !found.is_file() || found.len() > MAX_ARTIFACT {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let file = file.into_std();
+        let stored = Stored::of(file.into_std())?;
         // The time of the last use, by which files are pruned. Without it this file goes earlier than it should.
-        file.set_modified(SystemTime::now()).unwrap_or_default();
-        Ok(Stored { file, len: found.len() })
+        stored.file.set_modified(SystemTime::now()).unwrap_or_default();
+        Ok(stored)
     }
 
     /// Removes the least recently used files until the rest is within the bound.

@@ -20,6 +20,7 @@ mod tree;
 mod types;
 
 use std::fmt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -288,9 +289,8 @@ impl CodeLoader {
             Ok((source, output))
         };
         let (source, output) = blocking(create).await?;
-        let (output, start) = self.compiler.compile(source, bounds, output).await?;
-        let size = output.metadata().map_err(|error| ModuleError::Code(error.to_string()))?.len();
-        let artifact = Arc::new(Artifact::new(output, self.loaded.add(size, bounds.code)?));
+        let (artifact, start) = self.compiled(source, bounds, output).await?;
+        let artifact = Arc::new(artifact);
         let engine = engine.clone();
         let compiled = Arc::clone(&artifact);
         let code = blocking(move || {
@@ -308,6 +308,27 @@ impl CodeLoader {
         Ok((code, Origin::Compiled(start.elapsed())))
     }
 
+    /// What the compiler makes of a module, in the file `output`; and when its turn came.
+    async fn compiled(
+        &self,
+        source: Source,
+        bounds: &ModuleBounds,
+        output: File,
+    ) -> Result<(Artifact, Instant), ModuleError> {
+        let (output, start) = self.compiler.compile(source, bounds, output).await?;
+        let size = output.metadata().map_err(|error| ModuleError::Code(error.to_string()))?.len();
+        Ok((Artifact::new(output, self.loaded.add(size, bounds.code)?), start))
+    }
+
+    /// Makes an empty artifact of the server's own for so many bytes, where there is room for them.
+    fn own(&self, max_code: u64) -> impl FnOnce(u64) -> Result<Artifact, ModuleError> + use<> {
+        let (files, loaded) = (Arc::clone(&self.files), self.loaded.clone());
+        move |len| {
+            let space = loaded.add(len, max_code)?;
+            Ok(Artifact::new(files.create()?, space))
+        }
+    }
+
     /// Artifacts are kept from one run of the server to the next.
     pub(super) fn keeps(&self) -> bool {
         self.cache.is_some()
@@ -320,14 +341,10 @@ impl CodeLoader {
 
     async fn cached(&self, name: &Name, kind: WasmKind, max_code: u64) -> Result<Option<Code>, ModuleError> {
         let Some(cache) = self.cache.clone() else { return Ok(None) };
-        let (files, loaded) = (Arc::clone(&self.files), self.loaded.clone());
+        let own = self.own(max_code);
         let engine = self.engines.of(kind).clone();
         let name = name.clone();
         let find = move || {
-            let own = |len| {
-                let space = loaded.add(len, max_code)?;
-                Ok(Artifact::new(files.create()?, space))
-            };
             let Some(found) = cache.find(&name, own)? else { return Ok(None) };
             let warn = |error: &wasmtime::Error| {
                 tracing::warn!(file = name.as_str(), %error, "no code of this engine: the module is compiled again");

@@ -1,19 +1,18 @@
 //! Code of runners that is compiled when they are built, and lies beside them: `python.code` beside `python.wasm`.
 //!
-//! It is trusted as the program is: it belongs to root or to the server's user, and nobody else may write it or its folder. The seal
-//! at its end says that it is whole, and of this runner, this version of the server and these settings of the engine.
+//! The server trusts it as the program itself: it belongs to root or to the server's user, and nobody else may write it or its
+//! folder. The seal at its end says that it is whole, and of this runner, this version of the server and these settings of the engine.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
 use super::artifact::{Artifact, Name, SealKey, Stored};
-use super::compiler::{MAX_ARTIFACT, Source};
+use super::compiler::Source;
 use super::outline::WasmKind;
 use super::{Code, CodeLoader, Inspected, ModuleBounds, ModuleError, blocking};
 
@@ -49,14 +48,14 @@ impl CodeLoader {
         path: &Path,
         bounds: &ModuleBounds,
     ) -> Result<Option<Code>, ModuleError> {
-        let (files, loaded, max_code) = (Arc::clone(&self.files), self.loaded.clone(), bounds.code);
+        let own = self.own(bounds.code);
         let engine = self.engines.of(kind).clone();
         let (name, path) = (name.clone(), path.to_owned());
         let find = move || {
             let code = (|| {
                 // What is replaced while it is mapped would end the server: it runs a copy.
                 let stored = open(&path)?;
-                let own = Artifact::new(files.create()?, loaded.add(stored.len, max_code)?);
+                let own = own(stored.len)?;
                 let artifact = Artifact::open(&key(), &name, stored, own)?.ok_or(ShippedError::Seal)?;
                 artifact.load(&engine, kind).map_err(ShippedError::Engine)
             })();
@@ -94,9 +93,7 @@ impl CodeLoader {
                 .map_err(|error| ModuleError::Code(format!("the folder of {}: {error}", folder.display())))
         };
         blocking(check).await?;
-        let (output, _) = self.compiler.compile(Source::Memory(module), bounds, self.files.create()?).await?;
-        let size = output.metadata().map_err(|error| ModuleError::Code(error.to_string()))?.len();
-        let artifact = Artifact::new(output, self.loaded.add(size, bounds.code)?);
+        let (artifact, _) = self.compiled(Source::Memory(module), bounds, self.files.create()?).await?;
         let path = path.to_owned();
         let write = move || {
             let new = path.with_extension(format!("code.{}", std::process::id()));
@@ -122,12 +119,8 @@ fn open(path: &Path) -> Result<Stored<File>, ShippedError> {
     // No links; and a pipe must not block the open.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path)?;
-    let found = file.metadata()?;
-    trusted(&found)?;
-    if !found.is_file() || found.len() > MAX_ARTIFACT {
-        return Err(io::Error::from(io::ErrorKind::InvalidData).into());
-    }
-    Ok(Stored { file, len: found.len() })
+    trusted(&file.metadata()?)?;
+    Ok(Stored::of(file)?)
 }
 
 fn trusted_folder(code: &Path) -> Result<(), ShippedError> {
