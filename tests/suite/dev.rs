@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
-use acceptance::objects::{Composite, config_map, is_true};
+use acceptance::objects::{Composite, Hook, config_map, is_true};
 use acceptance::paths;
 use acceptance::process::{Process, Signal};
 use acceptance::wait::{PATIENCE, until};
@@ -26,14 +26,22 @@ struct Session {
 impl Session {
     /// Starts it with a controller, and a module whose child says who made it.
     fn start(test: &Fixture, controller: Composite, who: &str) -> Result<Self> {
+        Self::start_with(test, controller, "hook.wasm", &made_by(who)?)
+    }
+
+    /// Starts it with a controller, and a hook in a file of this name, which the command is not told where it is a script.
+    fn start_with(test: &Fixture, controller: Composite, name: &str, content: &[u8]) -> Result<Self> {
         let folder = test.plane().scratch().join(test.name());
         std::fs::create_dir_all(&folder)?;
-        let (file, module) = (folder.join("controller.yaml"), folder.join("hook.wasm"));
+        let (file, module) = (folder.join("controller.yaml"), folder.join(name));
         std::fs::write(&file, controller.json().to_string())?;
-        std::fs::write(&module, made_by(who)?)?;
+        std::fs::write(&module, content)?;
         let display = |path: &Path| path.display().to_string();
         let (file, path, kubeconfig) = (display(&file), display(&module), display(test.plane().kubeconfig()));
-        let line = ["dev", "-f", &file, "--module", &path, "--name=ann", "--kubeconfig", &kubeconfig];
+        let mut line = vec!["dev", "-f", &file, "--name=ann", "--kubeconfig", &kubeconfig];
+        if module.extension().is_some_and(|ending| ending == "wasm") {
+            line.extend(["--module", &path]);
+        }
         let log = test.plane().logs().join(format!("{}-dev.log", test.name()));
         Ok(Self { process: Process::start("metahook dev", &paths::server()?, &line, &log)?, module })
     }
@@ -117,6 +125,36 @@ pub(crate) async fn a_session_has_its_controller_to_itself_and_leaves_nothing(
     test.parents().until_gone("a").await?;
     let log = std::fs::read_to_string(test.server().log())?;
     ensure!(!log.contains("synced") && !log.contains("written"), "the server worked, too: {log}");
+    Ok(())
+}
+
+pub(crate) async fn a_session_follows_a_script_beside_its_controller(test: &mut Fixture) -> Result<()> {
+    const SCRIPT: &str = r#"
+def sync(parent, children):
+    child = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "child"}, "data": {"by": "WHO"}}
+    return {"children": [child]}
+"#;
+    test.define_kind().await?;
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(Hook::script(
+        "python",
+        test.name(),
+        "none",
+        "sync.py",
+    ));
+    let script = |who: &str| SCRIPT.replace("WHO", who).into_bytes();
+    let session = Session::start_with(test, controller, "sync.py", &script("one"))?;
+    test.controllers().until(test.name(), "applied", |cc| cc["metadata"]["labels"][LABEL] == "ann").await?;
+    test.create(test.parent("a")).await?;
+    until_made_by(test, "one").await?;
+    session.build(&script("two"))?;
+    until_made_by(test, "two").await?;
+    session.build(b"def sync(parent\n")?;
+    session.says("The hook is not replaced: ").await?;
+    session.says("sync.py:1: SyntaxError").await?;
+    session.build(b"def sync(parent, children):\n    return children['Pod.v1']\n")?;
+    session.says("sync.py:2: KeyError: 'Pod.v1'").await?;
+    session.end().await?;
+    ensure!(test.controllers().find(test.name()).await?.is_none(), "the controller is there");
     Ok(())
 }
 

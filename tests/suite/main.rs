@@ -647,6 +647,7 @@ fn of_authors() -> Vec<Test> {
         },
         dev::{
             a_session_has_its_controller_to_itself_and_leaves_nothing,
+            a_session_follows_a_script_beside_its_controller,
             a_controller_that_a_session_takes_over_is_given_back_as_it_was,
         },
         asked_cluster::{

@@ -4,7 +4,7 @@
 //! modules are called by [`metahook_server::hook::wasm`]. Without a cluster:
 //!
 //! - `documents`, `folders`, `yaml`, `kinds`, `schemas`: files, and what is known of the objects in them
-//! - `sandbox`, `call`: hooks of files, and their requests and answers
+//! - `hook_modules`, `sandbox`, `call`: hooks of files, and their requests and answers
 //! - `render`, `cases`, `properties`, `diff`: plans of objects in files, compared with what is expected
 //! - `scaffold`: a new hook
 //!
@@ -27,6 +27,7 @@ pub mod diff;
 pub mod documents;
 pub mod folders;
 pub mod history;
+pub mod hook_modules;
 pub mod kinds;
 pub mod pack;
 pub mod pause;

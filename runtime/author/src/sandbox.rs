@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use metahook_core::api::hook::HookName;
+use metahook_core::api::hook::{HookName, Language};
 use metahook_core::api::policy::LimitBounds;
 
 use crate::documents::{DocumentError, read_bytes};
@@ -43,6 +43,8 @@ pub enum LoadError {
     Engine(#[from] EngineError),
     #[error("the module (`cargo build --target wasm32-wasip1 --release` makes one)")]
     File(#[source] DocumentError),
+    #[error("the script")]
+    Script(#[source] DocumentError),
     #[error("{}", path.display())]
     Module { path: PathBuf, source: ModuleError },
 }
@@ -52,6 +54,11 @@ impl LoadError {
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Module { .. })
     }
+}
+
+/// Whether a file is a script, by the ending of its name.
+pub fn is_script(path: &Path) -> bool {
+    Language::of_file(&path.file_name().unwrap_or_default().to_string_lossy()).is_some()
 }
 
 impl Sandbox {
@@ -64,7 +71,8 @@ impl Sandbox {
     /// Loads a module as it is stored, plain or compressed, or a script.
     pub async fn load(&self, path: &Path) -> Result<Arc<Module>, LoadError> {
         let refused = |source| LoadError::Module { path: path.to_owned(), source };
-        let stored = read_bytes(path, self.max_file).map_err(LoadError::File)?;
+        let absent = if is_script(path) { LoadError::Script } else { LoadError::File };
+        let stored = read_bytes(path, self.max_file).map_err(absent)?;
         self.modules.load_file(path, stored).await.map_err(refused)
     }
 

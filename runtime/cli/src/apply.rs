@@ -10,9 +10,10 @@ use metahook_core::bundle::Bundle;
 
 use super::cluster_flags::ReachFlags;
 use super::pause;
-use metahook_author::deploy::modules::{Found, ModuleFlag, ModulesError, assign};
+use metahook_author::deploy::modules::{ModuleFlag, ModulesError, assign};
 use metahook_author::deploy::{DeployError, Deployment};
 use metahook_author::documents::{self, DocumentError};
+use metahook_author::hook_modules::Found;
 use metahook_author::progress::Progress;
 use metahook_server::cluster::api_client::ConnectError;
 

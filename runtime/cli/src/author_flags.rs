@@ -1,5 +1,6 @@
 //! Flags that the commands of authors share: limits of calls, mounts, the hook's name.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use metahook_core::api::SpecError;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::{LimitBounds, Limits, WasmLimits};
 
-use metahook_author::documents::{DocumentError, read_bytes};
+use metahook_author::documents::{Document, DocumentError, read_bytes};
+use metahook_author::hook_modules::{Found, HookModules};
 use metahook_author::progress::Progress;
 use metahook_author::render::hooks::HookFiles;
 use metahook_author::sandbox::{LoadError, Sandbox};
@@ -68,7 +70,7 @@ pub struct RunnerFlags {
 /// The files that stand for what a controller's hooks are made of in a cluster.
 #[derive(Debug, Clone, Default, Args)]
 pub struct HookFileFlags {
-    /// The module of the controller's hooks.
+    /// The file of the module or script of the controller's hooks; when absent the only module in target/wasm32-wasip1/release beside the files, or the file beside them that has the name of the script's key.
     #[arg(long, value_name = "MODULE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub module: Option<PathBuf>,
     /// A folder that stands for a mount of the controller, for example `/etc/greeting=./greeting`; several times for several.
@@ -94,17 +96,22 @@ impl HookFilesError {
 }
 
 impl HookFileFlags {
-    pub(super) async fn files(&self) -> Result<HookFiles, HookFilesError> {
+    /// The files of the hooks of the controllers among the documents, which lie beside these files.
+    pub(super) fn modules(&self, documents: &[Document], beside: &[PathBuf]) -> HookModules<PathBuf> {
+        HookModules::of(self.module.clone(), documents, &Found::beside(beside))
+    }
+
+    pub(super) async fn files(&self, paths: &HookModules<PathBuf>) -> Result<HookFiles, HookFilesError> {
         let mounts = self.mount.iter().map(MountFlag::read).collect::<Result<_, _>>()?;
         let sandbox = Arc::new(Sandbox::new(self.runners.module_settings())?);
-        let module = match &self.module {
-            Some(path) => {
+        let mut loaded = BTreeMap::new();
+        for path in paths.all() {
+            if !loaded.contains_key(path) {
                 let _step = Progress::of_stderr().step(format!("compiling {}", path.display()));
-                Some(sandbox.load(path).await?)
+                loaded.insert(path.clone(), sandbox.load(path).await?);
             }
-            None => None,
-        };
-        Ok(HookFiles { sandbox, module, mounts })
+        }
+        Ok(HookFiles { sandbox, modules: paths.with(|path| loaded.get(path).cloned()), mounts })
     }
 }
 

@@ -14,6 +14,7 @@ use crate::author_flags::{
     FIELD_MANAGER, HookFileFlags, HookFilesError, LimitFlags, MountFlag, RunnerFlags, mount,
 };
 use crate::cluster_flags::{ClusterError, ClusterFlags};
+use crate::first_lines::first_lines;
 use metahook_author::call::{ObjectError, RequestOf, check_request};
 use metahook_author::documents::{self, DocumentError};
 use metahook_author::kinds::KnownKinds;
@@ -29,7 +30,7 @@ use metahook_server::telemetry::escape;
 
 #[derive(Debug, Args)]
 pub struct Check {
-    /// The module's file.
+    /// The file of the module or script.
     #[arg(value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub module: PathBuf,
     /// A file with a controller, its CustomResourceDefinitions or examples of parents and other objects, or a folder with such files; several times for several.
@@ -113,7 +114,7 @@ impl Check {
             mount: self.mount.clone(),
             runners: self.runners.clone(),
         };
-        let files = flags.files().await?;
+        let files = flags.files(&flags.modules(&[], &[])).await?;
         let mut results = Results { out, output: self.output, all: Vec::new(), violated: 0 };
         results.add("the server takes the module", Some(Ok(())))?;
         let mut samples = Vec::new();
@@ -135,7 +136,7 @@ impl Check {
             )?;
         }
         let step = Progress::of_stderr().step("checking the properties");
-        let hook = files.hook(limits);
+        let hook = files.modules.all().next().map(|module| files.hook(module, limits));
         let verdicts = PropertyCheck { sandbox: files.sandbox, hook, limits, parents }.run(&samples).await;
         drop(step);
         for verdict in verdicts {
@@ -217,7 +218,8 @@ impl<W: Write> Results<W> {
                 why.iter().try_for_each(|why| writeln!(self.out, "  {}", escape(why)))?;
                 let Some(request) = request else { return Ok(()) };
                 writeln!(self.out, "  this request shows it:")?;
-                yaml::print(&request).lines().try_for_each(|line| writeln!(self.out, "    {line}"))
+                let shown = first_lines(&yaml::print(&request), "--output json prints all");
+                shown.lines().try_for_each(|line| writeln!(self.out, "    {line}"))
             }
             None => writeln!(self.out, "skip {property}: no request could be made for it"),
         }

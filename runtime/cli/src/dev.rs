@@ -1,5 +1,6 @@
 //! `metahook dev`: one hook out of a file against a cluster, from its author's machine.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser};
 use metahook_core::api::ControllerKind;
+use metahook_core::api::hook::HookName;
 use metahook_core::hosting::{Session, label_value};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,8 +18,10 @@ use super::{Cli, Command, FlagError, metacontroller_flags};
 use metahook_author::dev::lines::Lines;
 use metahook_author::dev::{DevSession, Left, SessionError};
 use metahook_author::documents::{self, Document, DocumentError};
+use metahook_author::hook_modules::{Found, HookModules};
 use metahook_author::pack::{StripError, check};
 use metahook_author::render::setup::controller_kind;
+use metahook_author::sandbox::is_script;
 use metahook_server::cluster::api_client::{ApiClient, ConnectError};
 use metahook_server::cluster::transport::READ_TIMEOUT;
 use metahook_server::controller::observer::{Observations, Observer};
@@ -29,9 +33,9 @@ pub struct Dev {
     /// A file with the controller, YAML or JSON. What else it holds is left alone.
     #[arg(short = 'f', long = "file", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub file: PathBuf,
-    /// The module of the controller's hooks: each new build of it takes the place of the one before.
+    /// The file of the module or script of the controller's hooks: each new build of it takes the place of the one before. When absent the only module in target/wasm32-wasip1/release beside the controller's file, or the file beside it that has the name of the script's key.
     #[arg(long, value_name = "MODULE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    pub module: PathBuf,
+    pub module: Option<PathBuf>,
     /// The session's name, the value of the label metahook.dev/dev; $USER and the host's name when absent.
     #[arg(long, value_name = "NAME", value_parser = session_name)]
     pub name: Option<String>,
@@ -48,6 +52,10 @@ pub struct Dev {
     #[arg(last = true, value_name = "FLAGS")]
     pub serve: Vec<OsString>,
 }
+
+/// How compressed modules begin.
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Levels that leave out of the log the facts that the lines of reconciles show already.
 const LOG_LEVEL: &str =
@@ -67,6 +75,18 @@ pub enum DevCommandError {
     NoModule { path: PathBuf, source: DocumentError },
     #[error("--module: {}", path.display())]
     NotWasm { path: PathBuf, source: StripError },
+    #[error("--module: the script")]
+    NoScript(#[source] DocumentError),
+    #[error(
+        "-f {}: no module in target/wasm32-wasip1/release and no script of the name of its key lies beside it: build it, or name its file with --module",
+        file.display()
+    )]
+    NoneFound { file: PathBuf },
+    #[error(
+        "the controller's hooks are of several files, {}, and a session follows one: name it with --module",
+        files.join(" and ")
+    )]
+    Several { files: Vec<String> },
     #[error("--name: neither $USER nor the host has a name: give one")]
     NoSessionName,
     #[error("--: {0}")]
@@ -120,7 +140,8 @@ impl Dev {
         let mut settings = serve_flags(&self.serve)?.settings()?;
         settings.kubeconfig.clone_from(&self.kubeconfig);
         settings.context.clone_from(&self.context);
-        is_module(&self.module, settings.modules.bounds.size)?;
+        let module = self.module(std::slice::from_ref(&document))?;
+        is_module(&module, settings.modules.bounds.size)?;
         start_log(Format::Text, &self.log_level)?;
         let (term, int) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
         let (mut term, mut int) =
@@ -140,7 +161,7 @@ impl Dev {
         let how = if begun.is_new { "applied" } else { "applied over the one that is there" };
         say(&mut out, &format!("session {}: {} {how}; Ctrl-C ends it", session.name, begun.id()))?;
         let (observer, mut events) = Observer::new();
-        let dev = DevServer { session, module: self.module.clone(), observer };
+        let dev = DevServer { session, module, observer };
         let (stop, mut lines) = (CancellationToken::new(), Lines::default());
         let mut served = std::pin::pin!(serve_dev(settings, dev, stop.clone()));
         let served = loop {
@@ -159,6 +180,24 @@ impl Dev {
         served?;
         say(&mut out, &farewell(&left, &begun.id().to_string()))?;
         Ok(())
+    }
+}
+
+impl Dev {
+    /// The file that the session follows.
+    fn module(&self, controller: &[Document]) -> Result<PathBuf, DevCommandError> {
+        let beside = Found::beside(std::slice::from_ref(&self.file));
+        let modules = HookModules::of(self.module.clone(), controller, &beside);
+        let hooks = [HookName::Sync, HookName::Finalize, HookName::Customize];
+        let files: BTreeSet<_> = hooks.iter().filter_map(|hook| modules.of_hook(controller, *hook)).collect();
+        let mut files = files.into_iter();
+        match (files.next(), files.next()) {
+            (Some(only), None) => Ok(only.clone()),
+            (None, _) => Err(DevCommandError::NoneFound { file: self.file.clone() }),
+            (Some(first), Some(second)) => Err(DevCommandError::Several {
+                files: [first, second].map(|path| path.display().to_string()).into(),
+            }),
+        }
     }
 }
 
@@ -218,10 +257,11 @@ fn controller(file: &Path) -> Result<(ControllerKind, Document), DevCommandError
     }
 }
 
-/// A module, complete or compressed: what else is wrong with it is told while the session waits for the next build.
+/// A script, or a module, complete or compressed: what else is wrong with it is told while the session waits for the next build.
 fn is_module(path: &Path, bound: u64) -> Result<(), DevCommandError> {
-    const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-    const GZIP: [u8; 2] = [0x1f, 0x8b];
+    if is_script(path) {
+        return documents::read_bytes(path, bound).map(drop).map_err(DevCommandError::NoScript);
+    }
     let bytes = documents::read_bytes(path, bound)
         .map_err(|source| DevCommandError::NoModule { path: path.to_owned(), source })?;
     if bytes.starts_with(&ZSTD) || bytes.starts_with(&GZIP) {

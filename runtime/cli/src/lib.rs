@@ -8,6 +8,7 @@ pub mod compile_runners;
 mod completions;
 pub mod crds;
 pub mod dev;
+mod first_lines;
 pub mod history;
 mod hook_flags;
 mod ignored_flags;
@@ -67,13 +68,13 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Write a folder with a new hook that builds by itself, its controller, an example and two cases.
     New(Box<new::New>),
-    /// Call a module once, without a cluster, and print its answer and what the call used.
+    /// Call a hook once, without a cluster, and print its answer and what the call used.
     Run(Box<run::Run>),
     /// Print what the server would write for a controller and objects out of files, without a cluster.
     Render(Box<render::Render>),
     /// Run the cases of a folder without a cluster: requests with their answers, parents with what is written for them.
     Test(Box<test::Test>),
-    /// Check a module for the properties of a good hook, without a cluster; each violation is shown with a request.
+    /// Check a hook for the properties of a good hook, without a cluster; each violation is shown with a request.
     Check(Box<check::Check>),
     /// Run one hook out of a file against a cluster, and again with each new build of it.
     Dev(Box<dev::Dev>),

@@ -1,7 +1,7 @@
 //! `metahook run`: one call of a module with a request out of a file; its answer, and what the call used.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -14,8 +14,8 @@ use metahook_core::api::units::print_bytes;
 use serde_json::{Value, json};
 
 use crate::author_flags::{LimitFlags, MountError, MountFlag, RunnerFlags, hook_name, mount};
-use metahook_author::call::{AnswerRefused, ObjectError, RequestOf, check_request};
-use metahook_author::documents::{DocumentError, read_one_as_json};
+use metahook_author::call::{AnswerRefused, ObjectError, RequestOf, check_request, with_kinds};
+use metahook_author::documents::{self, Document, DocumentError, read_one_as_json};
 use metahook_author::progress::Progress;
 use metahook_author::sandbox::{Input, LoadError, Sandbox};
 use metahook_author::yaml;
@@ -26,12 +26,15 @@ use metahook_server::telemetry::{error_chain, escape};
 
 #[derive(Debug, Args)]
 pub struct Run {
-    /// The module's file, as the compiler made it or as it is stored.
+    /// The file of the module, as the compiler made it or as it is stored, or of the script.
     #[arg(value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub module: PathBuf,
     /// The request, JSON or YAML; `-` is stdin.
     #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub request: PathBuf,
+    /// A file with the controller and its CustomResourceDefinitions, or a folder with such files; several times for several: kinds of children that the request leaves out are shown without objects, as a server does. When absent controller.yaml and crd.yaml beside the request, or else beside the module.
+    #[arg(short = 'f', long = "file", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub file: Vec<PathBuf>,
     /// The hook that is called: sync, finalize or customize; when absent the one that the request is for.
     #[arg(long, value_name = "HOOK", value_parser = hook_name)]
     pub hook: Option<HookName>,
@@ -58,6 +61,8 @@ pub enum Output {
 pub enum RunError {
     #[error("--request")]
     Request(#[source] DocumentError),
+    #[error("-f")]
+    File(#[source] DocumentError),
     #[error("--request {}: a request is a JSON object, and this is {found}", file.display())]
     NoObject { file: PathBuf, found: &'static str },
     #[error("--request {}: {why}, or use `metahook render -f {}`", file.display(), file.display())]
@@ -83,6 +88,7 @@ impl RunError {
             Self::Load(error) if error.is_refusal() => 1,
             Self::Call(..) | Self::Answer(..) => 1,
             Self::Request(_)
+            | Self::File(_)
             | Self::NoObject { .. }
             | Self::Object { .. }
             | Self::Load(_)
@@ -103,6 +109,20 @@ struct Report<'a> {
 }
 
 impl Run {
+    /// The documents of the files that the flags name; else those of the usual names, where they can be read.
+    fn documents(&self) -> Result<Vec<Document>, RunError> {
+        if !self.file.is_empty() {
+            return documents::read_all(&self.file).map_err(RunError::File);
+        }
+        let folders = [&self.request, &self.module].map(|path| path.parent().unwrap_or(Path::new("")));
+        let folder = folders.into_iter().find(|folder| folder.join("controller.yaml").is_file());
+        let usual = folder
+            .into_iter()
+            .flat_map(|folder| ["controller.yaml", "crd.yaml"].map(|name| folder.join(name)));
+        let usual: Vec<_> = usual.filter(|path| path.is_file()).collect();
+        Ok(documents::read_all(&usual).unwrap_or_default())
+    }
+
     /// The answer goes to `out`, laid out where that is a `terminal`; remarks go to `say`.
     pub async fn run(
         &self,
@@ -119,6 +139,7 @@ impl Run {
         }
         check_request(&value).map_err(|why| RunError::Object { file: self.request.clone(), why })?;
         let request = RequestOf::new(&value, self.hook);
+        let (text, _) = with_kinds(&self.documents()?, text, value);
         let sandbox = Sandbox::new(self.runners.module_settings())?;
         let progress = Progress::of_stderr();
         let step = progress.step(format!("compiling {}", self.module.display()));

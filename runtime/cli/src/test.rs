@@ -1,6 +1,6 @@
 //! `metahook test`: an author's cases, run without a cluster, compared, and written where they are blessed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -8,15 +8,16 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::common::ApplyStrategy;
-use metahook_core::bundle::modules_of;
 
 use crate::apply_strategy;
 use crate::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
+use crate::first_lines::first_lines;
 use metahook_author::cases::report::{Ran, github, json, junit};
 use metahook_author::cases::run::{Compared, Outcome, run};
 use metahook_author::cases::{FindError, find};
-use metahook_author::documents::{self, DocumentError};
+use metahook_author::documents::{self, Document, DocumentError};
 use metahook_author::folders::files;
+use metahook_author::hook_modules::HookModules;
 use metahook_author::progress::Progress;
 use metahook_author::render::setup::Options;
 use metahook_server::telemetry::escape;
@@ -149,28 +150,13 @@ impl Test {
             let usual = ["controller.yaml", "crd.yaml"].map(|name| beside.join(name));
             self.file.extend(usual.into_iter().filter(|path| path.is_file()));
         }
-        if self.hooks.module.is_none() {
-            let built = std::fs::read_dir(beside.join("target/wasm32-wasip1/release"));
-            let built = built.into_iter().flatten().flatten().map(|entry| entry.path());
-            let mut modules = built.filter(|path| path.extension().is_some_and(|ending| ending == "wasm"));
-            if let (Some(only), None) = (modules.next(), modules.next()) {
-                self.hooks.module = Some(only);
-            }
-        }
-        if self.hooks.module.is_none() {
-            self.hooks.module = self.script(&beside);
-        }
     }
 
-    /// The only script that the controllers name and that lies in this folder.
-    fn script(&self, folder: &Path) -> Option<PathBuf> {
-        // What is wrong with the files is told when they are read again.
-        let shared = documents::read_all(&self.file).ok()?;
-        let named = shared.iter().flat_map(|document| modules_of(&document.value));
-        let keys: BTreeSet<_> =
-            named.filter(|(place, _)| place.language.is_some()).map(|(place, _)| place.key).collect();
-        let mut files = keys.iter().map(|key| folder.join(key)).filter(|path| path.is_file());
-        files.next().filter(|_| files.next().is_none())
+    /// The files of the hooks of these controllers, which lie beside the folder of the cases or beside the controllers.
+    fn modules(&self, shared: &[Document]) -> HookModules<PathBuf> {
+        let mut beside = vec![self.dir.join("..")];
+        beside.extend(self.file.iter().cloned());
+        self.hooks.modules(shared, &beside)
     }
 
     async fn once(&self, out: &mut impl Write, say: &mut impl Write, colours: bool) -> Result<(), TestError> {
@@ -180,7 +166,7 @@ impl Test {
             namespace: self.namespace.clone(),
             apply_strategy: self.apply_strategy,
             field_manager: FIELD_MANAGER.to_owned(),
-            files: self.hooks.files().await?,
+            files: self.hooks.files(&self.modules(&shared)).await?,
         };
         let mut baseline = self.baseline()?;
         let mut all = Vec::new();
@@ -225,7 +211,8 @@ impl Test {
         if ran.failures.is_empty() {
             return Ok(());
         }
-        ran.log.iter().try_for_each(|line| writeln!(say, "  | {}", escape(line)))
+        let log = first_lines(&ran.log.join("\n"), "--output json prints all");
+        log.lines().try_for_each(|line| writeln!(say, "  | {}", escape(line)))
     }
 
     fn baseline(&self) -> Result<BTreeMap<String, u64>, TestError> {
@@ -284,7 +271,9 @@ impl Test {
         left.extend(
             self.file.iter().flat_map(|path| files(path).unwrap_or_else(|_error| vec![path.clone()])),
         );
-        left.extend(self.hooks.module.clone());
+        // What is wrong with the files is told when they are read for the cases.
+        let shared = documents::read_all(&self.file).unwrap_or_default();
+        left.extend(self.modules(&shared).all().cloned());
         left.extend(self.hooks.mount.iter().map(|mount| mount.folder.clone()));
         let mut all = Vec::new();
         while let Some(path) = left.pop() {
@@ -307,7 +296,7 @@ impl Test {
 
 fn differs(one: &Compared, colours: bool) -> String {
     let what = if one.is_missing() { "is missing, and --bless writes it" } else { "differs" };
-    format!("{what}\n{}", one.diff(colours))
+    format!("{what}\n{}", first_lines(&one.diff(colours), "--bless writes what came out"))
 }
 
 fn write_file(file: &Path, text: &str) -> Result<(), TestError> {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::api::ControllerKind;
-use crate::api::hook::{HookName, Language};
+use crate::api::hook::{HookName, Language, ModuleRef};
 use crate::object::id::{Gvk, Gvr};
 
 /// The key of a ConfigMap that holds a module where a spec names none.
@@ -160,6 +160,13 @@ fn named(hook: &Value) -> impl Iterator<Item = ModulePlace> {
     let script = hook.pointer("/script/configMap").zip(language);
     let script = script.map(|(map, language)| place(map, Some(language), language.default_key()));
     module.into_iter().chain(script)
+}
+
+impl From<&ModuleRef> for ModulePlace {
+    fn from(named: &ModuleRef) -> Self {
+        let ModuleRef { language, namespace, name, key, .. } = named.clone();
+        Self { namespace, name, key, language }
+    }
 }
 
 fn place(map: &Value, language: Option<Language>, default: &str) -> ModulePlace {

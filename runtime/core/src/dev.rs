@@ -42,7 +42,7 @@ pub enum Leaving {
     GiveBack { object: Value, keeps_finalizers: bool },
 }
 
-/// The controller as the session applies it: with its label, and a source for the module of each hook that is no webhook.
+/// The controller as the session applies it: with its label, and a source for the module or script of each hook that is no webhook.
 /// `found`: as it is in the cluster.
 pub fn manifest(document: &Value, session: &Session, found: Option<&Value>) -> Result<Value, DevError> {
     let before = match found {
@@ -106,16 +106,17 @@ fn give_modules(spec: &mut Value) -> Result<(), DevError> {
         if hook.get("webhook").is_some_and(|webhook| !webhook.is_null()) {
             continue;
         }
-        let wasm = hook.entry("wasm").or_insert_with(|| json!({}));
-        if wasm.is_null() {
-            *wasm = json!({});
+        let is_script = hook.get("script").is_some_and(|script| !script.is_null());
+        let stored = hook.entry(if is_script { "script" } else { "wasm" }).or_insert_with(|| json!({}));
+        if stored.is_null() {
+            *stored = json!({});
         }
-        let wasm = wasm.as_object_mut().ok_or(DevError::Hooks)?;
-        // What it pins is the module that is replaced.
-        wasm.remove("sha256");
-        if wasm.get("configMap").is_none_or(Value::is_null) {
+        let stored = stored.as_object_mut().ok_or(DevError::Hooks)?;
+        // What it pins is the module or script that is replaced.
+        stored.remove("sha256");
+        if stored.get("configMap").is_none_or(Value::is_null) {
             let [namespace, name] = PLACEHOLDER;
-            wasm.insert("configMap".to_owned(), json!({ "namespace": namespace, "name": name }));
+            stored.insert("configMap".to_owned(), json!({ "namespace": namespace, "name": name }));
         }
         modules += 1;
     }
@@ -205,6 +206,12 @@ mod tests {
                 "finalize": { "wasm": { "settings": 1, "configMap": placeholder()["configMap"] } },
             }))
         );
+        let script = |more: Value| {
+            let mut script = json!({ "language": "python", "configMap": { "namespace": "n", "name": "m" } });
+            script.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({ "sync": { "script": script } })
+        };
+        assert_eq!(spec(script(json!({ "sha256": "0" }))), Ok(script(json!({}))), "its pin goes");
         let webhook = json!({ "webhook": { "url": "http://x" } });
         let mixed = json!({ "sync": webhook, "customize": {} });
         assert_eq!(spec(mixed), Ok(json!({ "sync": webhook, "customize": own() })));

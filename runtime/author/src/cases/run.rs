@@ -11,7 +11,7 @@ use metahook_core::object::id::Gvk;
 use serde_json::{Value, json};
 
 use super::{Case, CaseKind, file};
-use crate::call::{RequestOf, check_request};
+use crate::call::{RequestOf, check_request, with_kinds};
 use crate::documents::{self, Document, DocumentError};
 use crate::kinds::KnownKinds;
 use crate::render::Simulation;
@@ -116,9 +116,6 @@ async fn calls(
 ) -> Result<(), String> {
     let files = &options.files;
     let kinds = KnownKinds::of(shared).map_err(|error| error_chain(&error))?;
-    let Some(hook) = files.hook(LimitBounds::default().default) else {
-        return Err("a request needs a module: name it with --module".to_owned());
-    };
     for number in 1..=MAX_CALLS {
         let name = |what: &str| if number == 1 { what.to_owned() } else { format!("{what}.{number}") };
         let Some(path) = file(&case.folder, &name("request")) else { return Ok(()) };
@@ -126,6 +123,10 @@ async fn calls(
         check_request(&value)
             .map_err(|error| format!("{}: {error}, or call the file parent.yaml", path.display()))?;
         let request = RequestOf::new(&value, None);
+        let module = files.modules.of_hook(shared, request.hook);
+        let module = module.ok_or("a request needs a module or a script: name its file with --module")?;
+        let hook = files.hook(module, LimitBounds::default().default);
+        let (text, value) = with_kinds(shared, text, value);
         let input = Input {
             controller: if request.controller.is_empty() { "metahook" } else { &request.controller },
             hook: request.hook,

@@ -1,12 +1,11 @@
 //! Modules and scripts of a bundle: which file is which controller's, as flags say, as the toolchain left it, or by its name.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use metahook_core::bundle::ModulePlace;
 
-/// Where Cargo leaves a hook, below the folder of its controller.
-const BUILT: &str = "target/wasm32-wasip1/release";
+use crate::hook_modules::Found;
 
 /// `--module NAME=PATH`, or a path alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,38 +55,6 @@ fn could(places: &[&ModulePlace]) -> String {
     if all.is_empty() { "none".to_owned() } else { all.join(" or ") }
 }
 
-/// Modules and folders beside the files of a bundle.
-#[derive(Debug, Default)]
-pub struct Found {
-    /// The modules that the toolchain left.
-    built: Vec<PathBuf>,
-    folders: Vec<PathBuf>,
-}
-
-impl Found {
-    /// Beside these files, and in these folders.
-    pub fn beside(files: &[PathBuf]) -> Self {
-        let folder = |file: &PathBuf| {
-            let folder = if file.is_dir() { Some(file.as_path()) } else { file.parent() };
-            folder.map(|it| if it.as_os_str().is_empty() { Path::new(".") } else { it }.to_owned())
-        };
-        let mut folders: Vec<_> = files.iter().filter_map(folder).collect();
-        folders.sort();
-        folders.dedup();
-        let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder.join(BUILT)).ok());
-        let mut built: Vec<_> = entries.flatten().flatten().map(|entry| entry.path()).collect();
-        built.retain(|path| path.extension().is_some_and(|ending| ending == "wasm"));
-        built.sort();
-        Self { built, folders }
-    }
-
-    /// The only file that has the name of a script's key.
-    fn script(&self, key: &str) -> Option<PathBuf> {
-        let mut files = self.folders.iter().map(|folder| folder.join(key)).filter(|path| path.is_file());
-        files.next().filter(|_| files.next().is_none())
-    }
-}
-
 /// The file of each module and script; none for those that nothing is known of.
 pub fn assign(
     places: &[&ModulePlace],
@@ -120,7 +87,7 @@ pub fn assign(
     }
     let left: Vec<_> = places.iter().copied().filter(|place| !all.contains_key(*place)).collect();
     let (scripts, modules): (Vec<_>, Vec<_>) = left.into_iter().partition(|place| place.language.is_some());
-    if let ([one], [module]) = (&*modules, &*found.built) {
+    if let ([one], Some(module)) = (&*modules, found.module()) {
         all.insert((*one).clone(), module.clone());
     }
     all.extend(scripts.into_iter().filter_map(|place| Some((place.clone(), found.script(&place.key)?))));
@@ -174,19 +141,6 @@ mod tests {
         for wrong in ["", "a=", "=b"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn builds_are_found_beside_files_and_in_folders() {
-        let folder = tempfile::tempdir().unwrap();
-        let target = folder.path().join(BUILT);
-        std::fs::create_dir_all(&target).unwrap();
-        for file in ["b.wasm", "a.wasm", "a.d"] {
-            std::fs::write(target.join(file), "").unwrap();
-        }
-        let found = Found::beside(&[folder.path().to_owned(), folder.path().join("controller.yaml")]);
-        assert_eq!(found.built, [target.join("a.wasm"), target.join("b.wasm")]);
-        assert!(Found::beside(&["nowhere/x.yaml".into()]).built.is_empty());
     }
 
     #[test]

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use metahook_core::api::SpecError;
-use metahook_core::api::hook::{Call, EnabledHook, HookName, PerHook, WasmHook};
+use metahook_core::api::hook::{Call, EnabledHook, HookName, ModuleRef, PerHook, WasmHook};
 use metahook_core::api::policy::Limits;
+use metahook_core::bundle::ModulePlace;
 use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 
+use crate::hook_modules::HookModules;
 use crate::sandbox::{Input, Sandbox, simulated_time};
 use metahook_server::hook::wasm::run::{Module, MountedFolder};
 use metahook_server::hook::wasm::source::LoadedModule;
@@ -48,8 +50,12 @@ pub struct HookError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum HookSetError {
-    #[error("the {0} hook of the controller is a module: name its file with --module")]
+    #[error("the {0} hook of the controller is a module: build it, or name its file with --module")]
     NoModule(HookName),
+    #[error(
+        "the {hook} hook of the controller is a script: put its file {key} beside the controller's, or name it with --module"
+    )]
+    NoScript { hook: HookName, key: String },
     #[error(
         "spec.hooks.{hook}.wasm.mounts: {path} is to be seen by the hook: name a folder with --mount {path}=FOLDER"
     )]
@@ -62,16 +68,25 @@ pub enum HookSetError {
 #[derive(Clone)]
 pub struct HookFiles {
     pub sandbox: Arc<Sandbox>,
-    /// Module of the sandbox.
-    pub module: Option<Arc<Module>>,
+    /// Modules of the sandbox.
+    pub modules: HookModules<Arc<Module>>,
     pub mounts: Vec<MountedFolder>,
 }
 
 impl HookFiles {
-    /// The module as a hook that sees all folders.
-    pub fn hook(&self, limits: Limits) -> Option<LoadedHook> {
-        let module = self.module.clone()?;
-        Some(LoadedHook::Wasm { loaded: LoadedModule::of_files(module, self.mounts.clone()), limits })
+    /// A module as a hook that sees all folders.
+    pub fn hook(&self, module: &Arc<Module>, limits: Limits) -> LoadedHook {
+        let loaded = LoadedModule::of_files(Arc::clone(module), self.mounts.clone());
+        LoadedHook::Wasm { loaded, limits }
+    }
+}
+
+impl HookSetError {
+    fn no_file(hook: HookName, named: &ModuleRef) -> Self {
+        match named.language {
+            Some(_) => Self::NoScript { hook, key: named.key.clone() },
+            None => Self::NoModule(hook),
+        }
     }
 }
 
@@ -81,17 +96,18 @@ impl HookSet {
         hooks: &PerHook<EnabledHook>,
         files: HookFiles,
     ) -> Result<Self, HookSetError> {
-        let HookFiles { sandbox, module, mounts } = files;
+        let HookFiles { sandbox, modules, mounts } = files;
         let (pools, metrics) =
             (Pools::new(DEFAULT_WEBHOOK_ANSWER, RedirectPolicy::default()), Metrics::new(|| 0));
         let hooks = hooks.try_map(|name, hook| match &hook.call {
-            Call::Wasm(WasmHook { mounts: wanted, limits, .. }) => {
+            Call::Wasm(WasmHook { module: named, mounts: wanted, limits, .. }) => {
                 let mounted = wanted.iter().map(|mount| {
                     let found = mounts.iter().find(|given| given.path == mount.path).cloned();
                     found.ok_or_else(|| HookSetError::NoMount { hook: name, path: mount.path.clone() })
                 });
                 let mounts = mounted.collect::<Result<_, _>>()?;
-                let module = module.clone().ok_or(HookSetError::NoModule(name))?;
+                let module = modules.of_place(&ModulePlace::from(named)).cloned();
+                let module = module.ok_or_else(|| HookSetError::no_file(name, named))?;
                 Ok(LoadedHook::Wasm { loaded: LoadedModule::of_files(module, mounts), limits: *limits })
             }
             Call::Webhook(target) => {

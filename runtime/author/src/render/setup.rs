@@ -165,8 +165,9 @@ impl Simulation {
 fn accepted(controller: &Value, spec: &CheckedSpec, files: &HookFiles) -> (bool, DeletionStatus) {
     let status = controller.get("status").and_then(|status| ControllerStatus::deserialize(status).ok());
     let status = status.unwrap_or_default();
-    let given = files.module.as_ref().map(|module| module.digest.to_string());
-    let is_same = spec.common().hooks.iter().all(|(name, _)| {
+    let is_same = spec.common().hooks.iter().all(|(name, hook)| {
+        let given = hook.module().and_then(|named| files.modules.of_place(&named.into()));
+        let given = given.map(|module| module.digest.to_string());
         let ran = status.hooks.get(name.as_str()).and_then(|hook| hook.digest.as_ref());
         ran.zip(given.as_ref()).is_none_or(|(ran, given)| ran == given)
     });

@@ -217,6 +217,14 @@ impl EnabledHook {
         }
     }
 
+    /// The module or the script that it calls.
+    pub fn module(&self) -> Option<&ModuleRef> {
+        match &self.call {
+            Call::Wasm(hook) => Some(&hook.module),
+            Call::Webhook(_) => None,
+        }
+    }
+
     /// How its answers are read.
     pub fn mode(&self) -> UnmarshallMode {
         let said = match &self.call {

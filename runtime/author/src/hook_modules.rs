@@ -1,0 +1,177 @@
+//! Files of a controller's hooks: what the toolchain left, and the scripts that lie beside the controller.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use metahook_core::api::hook::HookName;
+use metahook_core::bundle::{ModulePlace, modules_of};
+
+use crate::documents::Document;
+
+/// Where Cargo leaves a hook, below the folder of its controller.
+const BUILT: &str = "target/wasm32-wasip1/release";
+
+/// Modules and folders beside the files of controllers.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The modules that the toolchain left.
+    pub(crate) built: Vec<PathBuf>,
+    pub(crate) folders: Vec<PathBuf>,
+}
+
+impl Found {
+    /// Beside these files, and in these folders.
+    pub fn beside(files: &[PathBuf]) -> Self {
+        let folder = |file: &PathBuf| {
+            let folder = if file.is_dir() { Some(file.as_path()) } else { file.parent() };
+            folder.map(|it| if it.as_os_str().is_empty() { Path::new(".") } else { it }.to_owned())
+        };
+        // One folder may be written in several ways.
+        let resolved = |folder: &PathBuf| folder.canonicalize().unwrap_or_else(|_absent| folder.clone());
+        let mut seen = BTreeSet::new();
+        let folders: Vec<_> =
+            files.iter().filter_map(folder).filter(|folder| seen.insert(resolved(folder))).collect();
+        let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder.join(BUILT)).ok());
+        let mut built: Vec<_> = entries.flatten().flatten().map(|entry| entry.path()).collect();
+        built.retain(|path| path.extension().is_some_and(|ending| ending == "wasm"));
+        built.sort();
+        Self { built, folders }
+    }
+
+    /// The only module that the toolchain left.
+    pub(crate) fn module(&self) -> Option<&PathBuf> {
+        self.built.first().filter(|_| self.built.len() == 1)
+    }
+
+    /// The only file that has the name of a script's key.
+    pub(crate) fn script(&self, key: &str) -> Option<PathBuf> {
+        let mut files = self.folders.iter().map(|folder| folder.join(key)).filter(|path| path.is_file());
+        files.next().filter(|_| files.next().is_none())
+    }
+}
+
+/// The module or the script of each hook: its file, or what was loaded of it.
+#[derive(Debug, Clone)]
+pub struct HookModules<T> {
+    /// What `--module` names is each hook's.
+    named: Option<T>,
+    built: Option<T>,
+    scripts: BTreeMap<ModulePlace, T>,
+}
+
+impl HookModules<PathBuf> {
+    /// `named`: by `--module`; else what is found for the controllers among the documents.
+    pub fn of(named: Option<PathBuf>, documents: &[Document], found: &Found) -> Self {
+        if named.is_some() {
+            return Self { named, built: None, scripts: BTreeMap::new() };
+        }
+        let places = documents.iter().flat_map(|document| modules_of(&document.value));
+        let scripts = places.filter(|(place, hook)| place.language.is_some() && hook.is_some());
+        let scripts = scripts.filter_map(|(place, _)| Some((place.clone(), found.script(&place.key)?)));
+        Self { named, built: found.module().cloned(), scripts: scripts.collect() }
+    }
+}
+
+impl<T> HookModules<T> {
+    /// The module or script that is stored at a place.
+    pub fn of_place(&self, place: &ModulePlace) -> Option<&T> {
+        let found = if place.language.is_some() { self.scripts.get(place) } else { self.built.as_ref() };
+        self.named.as_ref().or(found)
+    }
+
+    /// What a hook of the controllers among the documents calls; without such a controller the only one there is.
+    pub fn of_hook(&self, documents: &[Document], hook: HookName) -> Option<&T> {
+        let places = documents.iter().flat_map(|document| modules_of(&document.value));
+        let of = |wanted: HookName| {
+            move |(place, of): (ModulePlace, Option<HookName>)| (of == Some(wanted)).then_some(place)
+        };
+        let all: Vec<_> = places.collect();
+        // As the server does, sync is called where there is no finalize.
+        let place =
+            all.iter().cloned().find_map(of(hook)).or_else(|| all.into_iter().find_map(of(HookName::Sync)));
+        place.and_then(|place| self.of_place(&place)).or_else(|| self.only())
+    }
+
+    fn only(&self) -> Option<&T> {
+        let mut all = self.all();
+        all.next().filter(|_| all.next().is_none())
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &T> {
+        self.named.iter().chain(&self.built).chain(self.scripts.values())
+    }
+
+    /// The same places with something else at each.
+    pub fn with<U: Clone>(&self, of: impl Fn(&T) -> Option<U>) -> HookModules<U> {
+        HookModules {
+            named: self.named.as_ref().and_then(&of),
+            built: self.built.as_ref().and_then(&of),
+            scripts: self.scripts.iter().filter_map(|(place, it)| Some((place.clone(), of(it)?))).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::documents::of_text;
+
+    fn controller(hooks: &serde_json::Value) -> Vec<Document> {
+        let controller = json!({
+            "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController",
+            "metadata": { "name": "c" }, "spec": { "hooks": hooks },
+        });
+        of_text("c.yaml", &controller.to_string()).unwrap()
+    }
+
+    fn script(name: &str, key: &str) -> serde_json::Value {
+        json!({ "script": { "language": "python", "configMap": { "namespace": "n", "name": name, "key": key } } })
+    }
+
+    #[test]
+    fn builds_are_found_beside_files_and_in_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join(BUILT);
+        std::fs::create_dir_all(&target).unwrap();
+        for file in ["b.wasm", "a.wasm", "a.d"] {
+            std::fs::write(target.join(file), "").unwrap();
+        }
+        let found = Found::beside(&[folder.path().to_owned(), folder.path().join("controller.yaml")]);
+        assert_eq!(found.built, [target.join("a.wasm"), target.join("b.wasm")]);
+        assert!(Found::beside(&["nowhere/x.yaml".into()]).built.is_empty());
+    }
+
+    #[test]
+    fn each_hook_has_the_file_of_its_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let beside = || Found::beside(&[path("c.yaml"), folder.path().join("sub/..")]);
+        for name in ["a.py", "b.py", "c.py"] {
+            std::fs::write(path(name), "").unwrap();
+        }
+        std::fs::create_dir(path("sub")).unwrap();
+        let documents = controller(&json!({ "sync": script("a", "a.py"), "customize": script("b", "b.py") }));
+        let modules = HookModules::of(None, &documents, &beside());
+        assert_eq!(
+            modules.of_hook(&documents, HookName::Sync),
+            Some(&path("a.py")),
+            "the folder counts once"
+        );
+        assert_eq!(modules.of_hook(&documents, HookName::Customize), Some(&path("b.py")));
+        assert_eq!(modules.of_hook(&documents, HookName::Finalize), Some(&path("a.py")), "as sync");
+        assert_eq!(modules.of_hook(&[], HookName::Sync), None, "either could be meant");
+        let named = HookModules::of(Some(path("c.py")), &documents, &beside());
+        assert_eq!(named.of_hook(&documents, HookName::Customize), Some(&path("c.py")));
+        let wasm =
+            controller(&json!({ "sync": { "wasm": { "configMap": { "namespace": "n", "name": "m" } } } }));
+        std::fs::create_dir_all(path(BUILT)).unwrap();
+        std::fs::write(path(BUILT).join("hook.wasm"), "").unwrap();
+        let built = HookModules::of(None, &wasm, &beside());
+        assert_eq!(built.of_hook(&wasm, HookName::Sync), Some(&path(BUILT).join("hook.wasm")));
+        let mixed = HookModules::of(None, &controller(&json!({ "sync": script("d", "d.py") })), &beside());
+        let absent = controller(&json!({ "sync": script("d", "d.py") }));
+        assert_eq!(mixed.of_place(&modules_of(&absent[0].value)[0].0), None, "a module is no script");
+    }
+}
