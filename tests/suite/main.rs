@@ -243,6 +243,7 @@ fn of_children() -> Vec<Test> {
     tests![
         owner_versions::{
             owner_references_follow_the_version_of_the_controller,
+            children_stay_when_the_older_version_of_their_owners_goes,
         },
         child_management::{
             after_the_first_write_ten_reconciles_write_nothing,
