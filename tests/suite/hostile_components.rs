@@ -41,7 +41,9 @@ pub(crate) async fn components_that_run_wild_do_no_harm(test: &mut Fixture) -> R
 }
 
 pub(crate) async fn many_components_that_loop_at_their_ceilings_take_turns(test: &mut Fixture) -> Result<()> {
-    hostile_hooks::take_turns(test, &wasm::component_of(&wasm::loops()?)?).await
+    test.store("loops", &wasm::component_of(&wasm::loops()?)?).await?;
+    let hook = test.hook("loops");
+    hostile_hooks::take_turns(test, hook).await
 }
 
 pub(crate) async fn components_that_keep_the_host_busy_do_no_harm(test: &mut Fixture) -> Result<()> {

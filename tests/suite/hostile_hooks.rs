@@ -6,7 +6,7 @@ use std::time::Instant;
 use acceptance::api::{CONFIG_MAP, POD};
 use acceptance::expected_messages;
 use acceptance::fixture::{Fixture, guest};
-use acceptance::objects::config_map;
+use acceptance::objects::{Hook, config_map};
 use anyhow::{Context, Result, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::attacks::form;
 use crate::attacks::measure::memory_at_most;
+use crate::scripts::until_loaded;
 use crate::table::{Row, host};
 use crate::wasm::{self, Wat, command};
 
@@ -104,15 +105,16 @@ pub(crate) fn wild() -> Result<Vec<Row>> {
 }
 
 pub(crate) async fn many_hooks_that_loop_at_their_ceilings_take_turns(test: &mut Fixture) -> Result<()> {
-    take_turns(test, &wasm::loops()?).await
+    test.store("loops", &wasm::loops()?).await?;
+    let hook = test.hook("loops");
+    take_turns(test, hook).await
 }
 
 /// Controllers whose hooks loop for as long as their limits may allow, so that no limit of theirs ends one in time.
-pub(crate) async fn take_turns(test: &mut Fixture, loops: &[u8]) -> Result<()> {
+pub(crate) async fn take_turns(test: &mut Fixture, loops: Hook) -> Result<()> {
     const CONTROLLERS: usize = 5;
     test.define_kind().await?;
     test.store("good", &guest("hello")?).await?;
-    test.store("loops", loops).await?;
     test.server().flag(AT_ONCE);
     test.serve()?;
     let good = test.controller().of_parents_with("row", "good").making(&POD, "Recreate");
@@ -120,11 +122,13 @@ pub(crate) async fn take_turns(test: &mut Fixture, loops: &[u8]) -> Result<()> {
     converges(test, "good").await?;
     for number in 0..CONTROLLERS {
         let row = format!("loops-{number}");
-        let hook = test.hook("loops").limited("instructions", 100_000_000_000_u64).limited("timeout", LOOP);
+        let hook = loops.clone().limited("instructions", 100_000_000_000_u64).limited("timeout", LOOP);
         let name = format!("{}-{row}", test.name());
         let controller = test.controller().renamed(&name).of_parents_with("row", &row);
         test.host(controller.making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
         test.create(test.parent(&row).labelled("row", &row)).await?;
+        // All loops are under way before the neighbour's parents come.
+        until_loaded(test, &name).await?;
     }
     for number in 0..form(3, 20) {
         let start = Instant::now();

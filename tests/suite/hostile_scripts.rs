@@ -7,11 +7,13 @@
 //! |---|---|
 //! | `trap`, `table-bomb` | a script has no such instructions |
 //! | `pieces`, `socket-flood`, `huge-random` | the interpreters offer no such functions |
+//! | `exit`, `opens` in JavaScript | the interpreter offers no process and no files |
 //! | `spaces`, `half`, `two`, `no-text`, `twice` | the interpreter prints the answer |
 //! | all that are no hook but `text` | a script is a text |
 
 use acceptance::expected_messages;
 use acceptance::fixture::Fixture;
+use acceptance::objects::{Hook, config_map};
 use anyhow::Result;
 use serde_json::{Value, json};
 
@@ -31,14 +33,15 @@ struct Attack {
 
 const USED_UP: [&str; 2] = ["the hook used up its 50000000 instructions"; 2];
 
+/// Scripts that loop until the server ends them.
+const LOOPS: [&str; 2] = [
+    "def sync(request):\n    while True:\n        pass\n",
+    "export function sync(request) { for (;;) {} }\n",
+];
+
 /// Attacks that use up their instructions.
 const ENDLESS: [Attack; 5] = [
-    Attack {
-        name: "endless-loop",
-        python: "def sync(request):\n    while True:\n        pass\n",
-        javascript: "export function sync(request) { for (;;) {} }\n",
-        fails: USED_UP,
-    },
+    Attack { name: "endless-loop", python: LOOPS[0], javascript: LOOPS[1], fails: USED_UP },
     Attack {
         name: "endless-import",
         python: "while True:\n    pass\n",
@@ -135,6 +138,36 @@ const FAILING: [Attack; 9] = [
     },
 ];
 
+/// Answers of more values than may be read.
+const VALUES: [&str; 2] = [
+    "def sync(request):\n    return {'children': [], 'status': {'all': [{'is': 0}] * 200000}}\n",
+    "export function sync(request) { return { children: [], status: { all: Array(200000).fill({ is: 0 }) } }; }\n",
+];
+
+/// Answers with a child that is too large for etcd.
+const CHILD: [&str; 2] = [
+    "def sync(request):
+    child = {'apiVersion': 'v1', 'kind': 'ConfigMap', 'metadata': {'name': 'large'}, 'data': {'is': 'a' * 3200000}}
+    return {'children': [child]}
+",
+    "export function sync(request) {
+  const data = { is: 'a'.repeat(3200000) };
+  return { children: [{ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'large' }, data }] };
+}
+",
+];
+
+/// Ends its process.
+const EXIT: &str = "import os\n\ndef sync(request):\n    os._exit(3)\n";
+
+/// Opens the one file of its mount again and again.
+const OPENS: &str =
+    "import os\n\ndef sync(request):\n    while True:\n        os.open('/mnt/mounted/text', os.O_RDONLY)\n";
+
+/// The interpreter is a component, whose table of resources has a bound.
+const NO_FREE_KEYS: &str =
+    "the hook was stopped in filesystem_method_descriptor_open_at: resource table has no free keys";
+
 /// Scripts that look around, with their mounts.
 const LOOKS: [&str; 2] = [
     r#"import os
@@ -178,19 +211,16 @@ fn found() -> [Value; 2] {
     [python, javascript]
 }
 
+fn script(language: &'static str, text: &str) -> Code {
+    Code::Script { language, text: text.to_owned() }
+}
+
 /// The rows of one language, of which the number is that of its place in each attack.
 fn rows(test: &Fixture, language: &'static str, number: usize) -> Vec<Row> {
-    let script = |text: &str| Code::Script { language, text: text.to_owned() };
     let of = |attack: &Attack| {
         let source = [attack.python, attack.javascript][number];
-        Row::fails(attack.name, script(source), attack.fails[number])
+        Row::fails(attack.name, script(language, source), attack.fails[number])
     };
-    let large = [
-        "def sync(request):\n    return {'children': [], 'status': {'is': 'a' * 3200000}}\n",
-        "export function sync(request) { return { children: [], status: { is: 'a'.repeat(3200000) } }; }\n",
-    ][number];
-    let status = expected_messages::too_large(3126, "status.is", 3126);
-    let status = format!("status {} {}/status: {status}", test.kind().kind, test.name());
     let no_script = ["def sync(request):\n    return {\n", "export function sync(request) {\n"][number];
     let refused =
         ["the script cannot be used: hook:2: SyntaxError", "the script cannot be used: hook:2: SyntaxError"]
@@ -201,10 +231,33 @@ fn rows(test: &Fixture, language: &'static str, number: usize) -> Vec<Row> {
         "output" => of(attack).limited("output", "64Ki"),
         _ => of(attack),
     }));
-    rows.push(Row::is_rejected("status", script(large), &status));
-    rows.push(Row::is_refused("text", script(no_script), refused));
-    rows.push(Row::answers("looks", script(LOOKS[number]), found()[number].clone()).mounting("mounted"));
+    rows.extend(large_answers(test, language, number));
+    rows.push(Row::is_refused("text", script(language, no_script), refused));
+    rows.push(
+        Row::answers("looks", script(language, LOOKS[number]), found()[number].clone()).mounting("mounted"),
+    );
+    if language == "python" {
+        rows.push(Row::fails("exit", script(language, EXIT), "the script failed: it said nothing"));
+        rows.push(Row::fails("opens", script(language, OPENS), NO_FREE_KEYS).mounting("mounted"));
+    }
     rows
+}
+
+fn large_answers(test: &Fixture, language: &'static str, number: usize) -> [Row; 3] {
+    let large = [
+        "def sync(request):\n    return {'children': [], 'status': {'is': 'a' * 3200000}}\n",
+        "export function sync(request) { return { children: [], status: { is: 'a'.repeat(3200000) } }; }\n",
+    ][number];
+    let status = expected_messages::too_large(3126, "status.is", 3126);
+    let status = format!("status {} {}/status: {status}", test.kind().kind, test.name());
+    let child = expected_messages::too_large(6251, "data.is", 3126);
+    let child = format!("create ConfigMap {}/large: {child}", test.name());
+    [
+        Row::is_rejected("status", script(language, large), &status),
+        Row::is_rejected("child", script(language, CHILD[number]), &child),
+        Row::fails("values", script(language, VALUES[number]), expected_messages::VALUES)
+            .limited("instructions", 10_000_000_000_u64),
+    ]
 }
 
 pub(crate) async fn scripts_in_python_do_no_harm(test: &mut Fixture) -> Result<()> {
@@ -219,4 +272,22 @@ async fn scripts_do_no_harm(test: &mut Fixture, language: &'static str, number: 
     hostile_hooks::mounts(test).await?;
     let rows = rows(test, language, number);
     do_no_harm(test, &rows, MEMORY_FOR_LARGE_ANSWERS).await
+}
+
+pub(crate) async fn many_scripts_in_python_that_loop_at_their_ceilings_take_turns(
+    test: &mut Fixture,
+) -> Result<()> {
+    take_turns(test, "python", LOOPS[0]).await
+}
+
+pub(crate) async fn many_scripts_in_javascript_that_loop_at_their_ceilings_take_turns(
+    test: &mut Fixture,
+) -> Result<()> {
+    take_turns(test, "javascript", LOOPS[1]).await
+}
+
+async fn take_turns(test: &mut Fixture, language: &'static str, loops: &str) -> Result<()> {
+    test.make(&test.config_maps(), config_map("loops", json!({}), json!({ "hook": loops }))).await?;
+    let hook = Hook::script(language, test.name(), "loops", "hook");
+    hostile_hooks::take_turns(test, hook).await
 }

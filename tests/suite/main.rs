@@ -243,6 +243,7 @@ fn of_children() -> Vec<Test> {
     tests![
         owner_versions::{
             owner_references_follow_the_version_of_the_controller,
+            children_stay_when_the_older_version_of_their_owners_goes,
         },
         child_management::{
             after_the_first_write_ten_reconciles_write_nothing,
@@ -608,6 +609,7 @@ fn of_scripts() -> Vec<Test> {
         },
         hostile_scripts::{
             scripts_in_python_do_no_harm,
+            many_scripts_in_python_that_loop_at_their_ceilings_take_turns,
         },
         cases_languages::{
             c14_an_integer_is_copied_exactly_in_python_and_rust,
@@ -623,6 +625,7 @@ fn of_scripts() -> Vec<Test> {
         },
         hostile_scripts::{
             scripts_in_javascript_do_no_harm,
+            many_scripts_in_javascript_that_loop_at_their_ceilings_take_turns,
         },
         cases_languages::{
             c14_an_integer_that_javascript_rounds_is_refused_and_no_other,

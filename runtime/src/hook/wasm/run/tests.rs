@@ -68,6 +68,11 @@ pub(in crate::hook::wasm) fn module(runtime: &Runtime, text: &str) -> Module {
     runtime.module(facts, &code, Origin::Compiled(Duration::ZERO)).unwrap()
 }
 
+/// A module that does nothing.
+fn idle_module(runtime: &Runtime) -> Module {
+    module(runtime, "(module (func (export \"_start\")))")
+}
+
 /// A module and a component that trap where they do not run on a thread of hooks.
 const ON_HOOK_THREADS: [&str; 2] = [
     r#"(module (import "test" "is-of-hooks" (func $is_of_hooks (result i32)))
@@ -98,7 +103,7 @@ async fn a_panic_of_the_host_fails_its_call_alone() {
         r#"(module (import "test" "panic" (func $panic)) (memory (export "memory") 1)
              (func (export "_start") (call $panic)))"#,
     );
-    let fine = module(&runtime, "(module (func (export \"_start\")))");
+    let fine = idle_module(&runtime);
     for _ in 0..3 {
         let error = runtime.call(&panics, call(limits())).await.answer.unwrap_err();
         assert_eq!(
@@ -133,7 +138,7 @@ async fn a_call_that_does_not_give_way_is_ended_and_holds_its_controller_back() 
         r#"(module (import "test" "block" (func $block)) (memory (export "memory") 1)
              (func (export "_start") (call $block) (loop $again (br $again))))"#,
     );
-    let fine = module(&runtime, "(module (func (export \"_start\")))");
+    let fine = idle_module(&runtime);
     let short = Limits { timeout: Duration::from_millis(1), ..limits() };
     let error = runtime.call(&blocks, call(short)).await.answer.unwrap_err().to_string();
     let ended = "the hook did not end within 0.001s (limits.timeout), and did not give way for ";
