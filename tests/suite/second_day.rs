@@ -30,6 +30,9 @@ def finalize(request):
 /// What the first day ended with.
 const BAD: &str = "def sync(parent, children)\n    return {}\n";
 
+/// The field manager that writes the hook.
+const MANAGER: &str = "second-day";
+
 /// Leases of a server that was stopped have no holder; of one that was killed they run out.
 const MAX_GONE: Duration = Duration::from_mins(3);
 
@@ -45,7 +48,8 @@ async fn types(day: &mut Fixture, line: &str) -> Result<String> {
 }
 
 async fn stores(day: &Fixture, script: &str) -> Result<()> {
-    day.config_maps().merge("hook", &json!({ "data": { "sync.py": script } })).await.map(drop)
+    let script = json!({ "data": { "sync.py": script } });
+    day.config_maps().merge_as(MANAGER, "hook", &script).await.map(drop)
 }
 
 async fn until_child(day: &Fixture, name: &str, word: &str) -> Result<()> {
@@ -120,6 +124,9 @@ async fn a_version_is_put_back(day: &mut Fixture) -> Result<()> {
     let said = types(day, &history).await?;
     let lines: Vec<_> = said.lines().skip(1).collect();
     ensure!(lines.len() == 2 && lines[0].contains("running") && lines[0].contains(&second), "{said}");
+    let column = |line: &str, nth: usize| line.split_whitespace().nth(nth).unwrap_or_default().to_owned();
+    // Both hooks have one source: the first column has two words.
+    ensure!(column(lines[0], 3) == MANAGER && column(lines[1], 3) != MANAGER, "{said}");
     let said = types(day, &format!("rollback {name} --server-namespace default")).await?;
     let first = digest(script("one").as_bytes());
     ensure!(said.contains(&format!("back to sha256:{first}")), "{said}");

@@ -70,6 +70,8 @@ pub struct HistoryLine {
     pub digest: String,
     pub accepted: String,
     pub bytes: u64,
+    /// The field manager that wrote it.
+    pub written_by: Option<String>,
     /// It is the one that is called now.
     pub is_running: bool,
 }
@@ -138,6 +140,7 @@ impl History {
                 digest: kept.version.digest.clone(),
                 accepted: kept.version.accepted.clone(),
                 bytes: kept.version.bytes,
+                written_by: kept.version.written_by.clone(),
                 is_running: place.running.as_ref() == Some(&kept.version.digest),
             };
             place.kept.iter().map(line).collect::<Vec<_>>()
@@ -269,6 +272,7 @@ mod tests {
             accepted: format!("2026-01-0{accepted}"),
             parts: Vec::new(),
             bytes: 3,
+            written_by: None,
         };
         Kept { version, namespace: "server".to_owned(), owners: Vec::new() }
     }
