@@ -6,6 +6,7 @@ use std::io;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::kept::source_id;
 use metahook_core::api::packed::{Index, index_key};
+use metahook_core::api::status::ControllerStatus;
 use metahook_core::bundle::{ModulePlace, modules_of};
 use metahook_core::object::id::{Key, ObjectId};
 use metahook_server::cluster::api_client::ApiClient;
@@ -72,8 +73,18 @@ pub struct HistoryLine {
     pub bytes: u64,
     /// The field manager that wrote it.
     pub written_by: Option<String>,
+    pub figures: VersionFigures,
     /// It is the one that is called now.
     pub is_running: bool,
+}
+
+/// Figures of a version, as the controller's status has them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VersionFigures {
+    /// Parents that fail, or failed when another version took its place.
+    pub parents_failing: Option<i64>,
+    /// The median of the instructions of a call.
+    pub instructions: Option<i64>,
 }
 
 /// A controller, and the versions that are kept of its modules.
@@ -92,6 +103,8 @@ pub(crate) struct HookPlace {
     /// By the field: what the hooks pin.
     pub(crate) pins: BTreeMap<String, String>,
     kept: Vec<Kept>,
+    /// By digest.
+    figures: BTreeMap<String, VersionFigures>,
 }
 
 impl History {
@@ -118,10 +131,11 @@ impl History {
             kept.retain(|kept| kept.owners.iter().any(|owner| owner == uid));
             let digest = |hook: &HookName| status.hooks.get(hook.as_str())?.digest.clone();
             let running = hooks.iter().find_map(digest).map(|digest| plain(&digest));
+            let figures = figures(&status, &hooks);
             let pins = hooks.iter().flat_map(|hook| pins(&controller, *hook)).collect();
             // Who may not read it may still list what is kept.
             let stored = stored_digest(api, &place).await.unwrap_or_default();
-            places.push(HookPlace { place, hooks, running, stored, pins, kept });
+            places.push(HookPlace { place, hooks, running, stored, pins, kept, figures });
         }
         if places.iter().all(|place| place.kept.is_empty()) {
             return Err(HistoryError::NothingKept {
@@ -141,6 +155,7 @@ impl History {
                 accepted: kept.version.accepted.clone(),
                 bytes: kept.version.bytes,
                 written_by: kept.version.written_by.clone(),
+                figures: place.figures.get(&kept.version.digest).copied().unwrap_or_default(),
                 is_running: place.running.as_ref() == Some(&kept.version.digest),
             };
             place.kept.iter().map(line).collect::<Vec<_>>()
@@ -199,6 +214,25 @@ impl HookPlace {
     pub(crate) fn names(&self) -> String {
         self.hooks.iter().map(|hook| hook.as_str()).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// The figures of the versions that the status names, by digest. Of hooks with one module the first that knows them counts.
+fn figures(status: &ControllerStatus, hooks: &[HookName]) -> BTreeMap<String, VersionFigures> {
+    let mut all = BTreeMap::<String, VersionFigures>::new();
+    let mut add = |digest: &str, parents_failing: Option<i64>, instructions: Option<i64>| {
+        let known = all.entry(plain(digest)).or_default();
+        known.parents_failing = known.parents_failing.or(parents_failing);
+        known.instructions = known.instructions.or(instructions);
+    };
+    for hook in hooks.iter().filter_map(|hook| status.hooks.get(hook.as_str())) {
+        if let Some(digest) = &hook.digest {
+            add(digest, status.failing, hook.instructions_p50);
+        }
+        for version in &hook.earlier {
+            add(&version.digest, version.parents_failing, version.instructions_p50);
+        }
+    }
+    all
 }
 
 /// What the hook pins, by the field.
@@ -285,7 +319,15 @@ mod tests {
             language: None,
         };
         let stored = Some(stored.to_owned());
-        HookPlace { place, hooks: vec![hook], running: None, stored, pins: BTreeMap::new(), kept }
+        HookPlace {
+            place,
+            hooks: vec![hook],
+            running: None,
+            stored,
+            pins: BTreeMap::new(),
+            kept,
+            figures: BTreeMap::new(),
+        }
     }
 
     fn target(places: Vec<HookPlace>, to: Option<&str>, hook: Option<HookName>) -> Result<String, String> {
@@ -329,6 +371,25 @@ mod tests {
         };
         assert!(target(same(), Some("aa"), None).unwrap_err().ends_with("--hook, of sync; finalize"));
         assert_eq!(target(same(), Some("aa"), Some(HookName::Finalize)).as_deref(), Ok("aa1"));
+    }
+
+    #[test]
+    fn the_figures_of_versions_are_those_of_the_status() {
+        let status = serde_json::json!({ "failing": 2, "hooks": {
+            "sync": { "digest": "sha256:cc1", "earlier": [
+                { "digest": "sha256:bb1", "parentsFailing": 3, "instructionsP50": 500 }, { "digest": "sha256:aa1" },
+            ] },
+            "finalize": { "digest": "sha256:cc1", "instructionsP50": 70, "earlier": [
+                { "digest": "sha256:bb1", "parentsFailing": 4, "instructionsP50": 60 },
+            ] },
+        } });
+        let status: ControllerStatus = serde_json::from_value(status).unwrap();
+        let all = figures(&status, &[HookName::Sync, HookName::Finalize]);
+        let of = |digest: &str| (all[digest].parents_failing, all[digest].instructions);
+        assert_eq!(of("cc1"), (Some(2), Some(70)));
+        assert_eq!(of("bb1"), (Some(3), Some(500)));
+        assert_eq!(of("aa1"), (None, None));
+        assert!(figures(&status, &[HookName::Customize]).is_empty());
     }
 
     #[test]

@@ -74,16 +74,18 @@ impl HistoryFlags {
         let (_, history) = self.read().await?;
         writeln!(
             out,
-            "{:<20}   {:<27}   {:<20}   {:>8}   {:<7}   DIGEST",
-            "HOOKS", "ACCEPTED", "BY", "SIZE", ""
+            "{:<20}   {:<27}   {:<20}   {:>8}   {:>7}   {:>12}   {:<7}   DIGEST",
+            "HOOKS", "ACCEPTED", "BY", "SIZE", "FAILING", "INSTRUCTIONS", ""
         )?;
         for line in history.lines() {
-            let HistoryLine { hooks, digest, accepted, bytes, written_by, is_running } = line;
+            let HistoryLine { hooks, digest, accepted, bytes, written_by, figures, is_running } = line;
             let running = if is_running { "running" } else { "" };
             let (by, size) = (written_by.as_deref().unwrap_or("-"), print_bytes(bytes));
+            let [failing, instructions] = [figures.parents_failing, figures.instructions]
+                .map(|figure| figure.map_or("-".to_owned(), |figure| figure.to_string()));
             writeln!(
                 out,
-                "{hooks:<20}   {accepted:<27}   {by:<20}   {size:>8}   {running:<7}   sha256:{digest}"
+                "{hooks:<20}   {accepted:<27}   {by:<20}   {size:>8}   {failing:>7}   {instructions:>12}   {running:<7}   sha256:{digest}"
             )?;
         }
         Ok(())
