@@ -140,6 +140,13 @@ impl Objects {
         plain(&patched.with_context(|| format!("cannot patch {}/{name}", self.place))?)
     }
 
+    /// Like [`Self::merge`], as the field manager of this name.
+    pub async fn merge_as(&self, manager: &str, name: &str, patch: &Value) -> Result<Value> {
+        let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+        let patched = self.api.patch(name, &params, &Patch::Merge(patch)).await;
+        plain(&patched.with_context(|| format!("cannot patch {}/{name}", self.place))?)
+    }
+
     /// Changes what `patch` names in the status alone.
     pub async fn merge_status(&self, name: &str, patch: &Value) -> Result<Value> {
         let patched = self.api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;

@@ -11,7 +11,7 @@ use acceptance::fixture::{self, Fixture};
 use acceptance::objects::{Hook, condition, config_map, has_condition, text};
 use acceptance::server::Server;
 use acceptance::wait::until;
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::modules::digest;
@@ -30,6 +30,12 @@ def finalize(request):
 /// What the first day ended with.
 const BAD: &str = "def sync(parent, children)\n    return {}\n";
 
+/// It loads, and each call of it fails.
+const FAILING: &str = "def sync(parent, children):\n    raise ValueError('on purpose')\n";
+
+/// The field manager that writes the hook.
+const MANAGER: &str = "second-day";
+
 /// Leases of a server that was stopped have no holder; of one that was killed they run out.
 const MAX_GONE: Duration = Duration::from_mins(3);
 
@@ -45,7 +51,8 @@ async fn types(day: &mut Fixture, line: &str) -> Result<String> {
 }
 
 async fn stores(day: &Fixture, script: &str) -> Result<()> {
-    day.config_maps().merge("hook", &json!({ "data": { "sync.py": script } })).await.map(drop)
+    let script = json!({ "data": { "sync.py": script } });
+    day.config_maps().merge_as(MANAGER, "hook", &script).await.map(drop)
 }
 
 async fn until_child(day: &Fixture, name: &str, word: &str) -> Result<()> {
@@ -89,6 +96,7 @@ async fn live(day: &mut Fixture) -> Result<()> {
 
     a_bad_version_outlives_no_restart(day).await?;
     a_version_is_put_back(day).await?;
+    a_failing_version_is_seen_to_fail(day).await?;
     a_pause_holds_a_deletion(day).await?;
     a_server_that_is_gone_is_seen_to_be(day).await
 }
@@ -116,15 +124,69 @@ async fn a_version_is_put_back(day: &mut Fixture) -> Result<()> {
     let second = digest(script("two").as_bytes());
     let runs = |cc: &Value| text(cc, "/status/hooks/sync/digest").ends_with(&second);
     day.until_controller("the status names what runs", runs).await?;
-    let history = format!("history {name} --server-namespace default");
-    let said = types(day, &history).await?;
-    let lines: Vec<_> = said.lines().skip(1).collect();
-    ensure!(lines.len() == 2 && lines[0].contains("running") && lines[0].contains(&second), "{said}");
+    // The first calls of a version have its figures written.
+    let known = |cc: &Value| cc["status"]["hooks"]["sync"]["instructionsP50"].is_u64();
+    day.until_controller("the status has figures of what runs", known).await?;
+    let (said, lines) = history(day).await?;
+    ensure!(lines.len() == 2 && lines[0].is_running && lines[0].digest.ends_with(&second), "{said}");
+    ensure!(lines[0].failing == "0" && is_number(&lines[0].instructions), "{said}");
+    ensure!(lines[0].by == MANAGER && lines[1].by != MANAGER, "{said}");
+    ensure!(lines[1].failing == "0" && is_number(&lines[1].instructions), "{said}");
     let said = types(day, &format!("rollback {name} --server-namespace default")).await?;
     let first = digest(script("one").as_bytes());
     ensure!(said.contains(&format!("back to sha256:{first}")), "{said}");
     until_child(day, "a", "one").await?;
     until_child(day, "b", "one").await
+}
+
+/// A version that loads and fails its parents; the one before it is put back.
+async fn a_failing_version_is_seen_to_fail(day: &mut Fixture) -> Result<()> {
+    stores(day, FAILING).await?;
+    day.until_controller("its parents fail", |cc| cc["status"]["failing"] == 2).await?;
+    let (said, lines) = history(day).await?;
+    let failing = digest(FAILING.as_bytes());
+    ensure!(lines[0].is_running && lines[0].digest.ends_with(&failing) && lines[0].failing == "2", "{said}");
+    let name = day.name().to_owned();
+    let first = digest(script("one").as_bytes());
+    types(day, &format!("rollback {name} --to {first} --server-namespace default")).await?;
+    let runs =
+        |cc: &Value| text(cc, "/status/hooks/sync/digest").ends_with(&first) && cc["status"]["failing"] == 0;
+    day.until_controller("the first version runs", runs).await?;
+    let (said, lines) = history(day).await?;
+    let Some(line) = lines.iter().find(|line| line.digest.ends_with(&failing)) else { bail!("{said}") };
+    ensure!(!line.is_running && line.by == MANAGER && line.failing == "2", "{said}");
+    ensure!(is_number(&line.instructions), "{said}");
+    ensure!(lines[0].is_running && lines[0].failing == "0" && is_number(&lines[0].instructions), "{said}");
+    Ok(())
+}
+
+/// A line of `metahook history`.
+struct Line {
+    by: String,
+    failing: String,
+    instructions: String,
+    is_running: bool,
+    digest: String,
+}
+
+/// What `metahook history` prints, and its lines.
+async fn history(day: &mut Fixture) -> Result<(String, Vec<Line>)> {
+    let name = day.name().to_owned();
+    let said = types(day, &format!("history {name} --server-namespace default")).await?;
+    let line = |line: &str| {
+        // Two hooks have one source: the first column has two words.
+        let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+        let word = |nth: usize| words.get(nth).cloned().unwrap_or_default();
+        let digest = words.last().cloned().unwrap_or_default();
+        let is_running = line.contains("running");
+        Line { by: word(3), failing: word(5), instructions: word(6), is_running, digest }
+    };
+    let lines = said.lines().skip(1).map(line).collect();
+    Ok((said, lines))
+}
+
+fn is_number(word: &str) -> bool {
+    word.parse::<u64>().is_ok_and(|number| number > 0)
 }
 
 async fn a_pause_holds_a_deletion(day: &mut Fixture) -> Result<()> {

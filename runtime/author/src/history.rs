@@ -19,6 +19,7 @@ use serde_json::Value;
 use crate::controllers::{self, FindError};
 use crate::deploy::packed::ApplyPackedError;
 use crate::pack::PackError;
+use crate::version_figures::{VersionFigures, figures};
 
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
@@ -70,6 +71,9 @@ pub struct HistoryLine {
     pub digest: String,
     pub accepted: String,
     pub bytes: u64,
+    /// The field manager that wrote it.
+    pub written_by: Option<String>,
+    pub figures: VersionFigures,
     /// It is the one that is called now.
     pub is_running: bool,
 }
@@ -90,6 +94,8 @@ pub(crate) struct HookPlace {
     /// By the field: what the hooks pin.
     pub(crate) pins: BTreeMap<String, String>,
     kept: Vec<Kept>,
+    /// By digest.
+    figures: BTreeMap<String, VersionFigures>,
 }
 
 impl History {
@@ -116,10 +122,11 @@ impl History {
             kept.retain(|kept| kept.owners.iter().any(|owner| owner == uid));
             let digest = |hook: &HookName| status.hooks.get(hook.as_str())?.digest.clone();
             let running = hooks.iter().find_map(digest).map(|digest| plain(&digest));
+            let figures = figures(&status, &hooks);
             let pins = hooks.iter().flat_map(|hook| pins(&controller, *hook)).collect();
             // Who may not read it may still list what is kept.
             let stored = stored_digest(api, &place).await.unwrap_or_default();
-            places.push(HookPlace { place, hooks, running, stored, pins, kept });
+            places.push(HookPlace { place, hooks, running, stored, pins, kept, figures });
         }
         if places.iter().all(|place| place.kept.is_empty()) {
             return Err(HistoryError::NothingKept {
@@ -138,6 +145,8 @@ impl History {
                 digest: kept.version.digest.clone(),
                 accepted: kept.version.accepted.clone(),
                 bytes: kept.version.bytes,
+                written_by: kept.version.written_by.clone(),
+                figures: place.figures.get(&kept.version.digest).copied().unwrap_or_default(),
                 is_running: place.running.as_ref() == Some(&kept.version.digest),
             };
             place.kept.iter().map(line).collect::<Vec<_>>()
@@ -269,6 +278,7 @@ mod tests {
             accepted: format!("2026-01-0{accepted}"),
             parts: Vec::new(),
             bytes: 3,
+            written_by: None,
         };
         Kept { version, namespace: "server".to_owned(), owners: Vec::new() }
     }
@@ -281,7 +291,15 @@ mod tests {
             language: None,
         };
         let stored = Some(stored.to_owned());
-        HookPlace { place, hooks: vec![hook], running: None, stored, pins: BTreeMap::new(), kept }
+        HookPlace {
+            place,
+            hooks: vec![hook],
+            running: None,
+            stored,
+            pins: BTreeMap::new(),
+            kept,
+            figures: BTreeMap::new(),
+        }
     }
 
     fn target(places: Vec<HookPlace>, to: Option<&str>, hook: Option<HookName>) -> Result<String, String> {

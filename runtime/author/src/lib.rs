@@ -39,4 +39,5 @@ pub mod sandbox;
 pub mod scaffold;
 pub mod schemas;
 pub mod status;
+mod version_figures;
 pub mod yaml;

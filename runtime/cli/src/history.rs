@@ -8,7 +8,7 @@ use metahook_core::api::hook::HookName;
 use metahook_core::api::units::print_bytes;
 
 use crate::cluster_flags::ReachFlags;
-use metahook_author::history::{History, HistoryError};
+use metahook_author::history::{History, HistoryError, HistoryLine};
 use metahook_server::cluster::api_client::{ApiClient, ConnectError};
 
 #[derive(Debug, Args)]
@@ -72,14 +72,20 @@ impl HistoryFlags {
     /// Prints the versions that are kept.
     pub async fn run(&self, mut out: impl Write) -> Result<(), HistoryCommandError> {
         let (_, history) = self.read().await?;
-        writeln!(out, "{:<20}   {:<27}   {:>8}   {:<7}   DIGEST", "HOOKS", "ACCEPTED", "SIZE", "")?;
+        writeln!(
+            out,
+            "{:<20}   {:<27}   {:<20}   {:>8}   {:>7}   {:>12}   {:<7}   DIGEST",
+            "HOOKS", "ACCEPTED", "BY", "SIZE", "FAILING", "INSTRUCTIONS", ""
+        )?;
         for line in history.lines() {
-            let running = if line.is_running { "running" } else { "" };
-            let size = print_bytes(line.bytes);
+            let HistoryLine { hooks, digest, accepted, bytes, written_by, figures, is_running } = line;
+            let running = if is_running { "running" } else { "" };
+            let (by, size) = (written_by.as_deref().unwrap_or("-"), print_bytes(bytes));
+            let [failing, instructions] = [figures.parents_failing, figures.instructions]
+                .map(|figure| figure.map_or("-".to_owned(), |figure| figure.to_string()));
             writeln!(
                 out,
-                "{:<20}   {:<27}   {size:>8}   {running:<7}   sha256:{}",
-                line.hooks, line.accepted, line.digest
+                "{hooks:<20}   {accepted:<27}   {by:<20}   {size:>8}   {failing:>7}   {instructions:>12}   {running:<7}   sha256:{digest}"
             )?;
         }
         Ok(())

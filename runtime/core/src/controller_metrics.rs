@@ -7,6 +7,8 @@ use crate::api::hook::HookName;
 use crate::api::policy::Limits;
 use crate::api::reason::table;
 use crate::api::status::CallFigures;
+use crate::hash::Fingerprint;
+use crate::last_calls::LastCalls;
 use crate::shadow::tally::ShadowTally;
 
 /// Upper bounds of the buckets that calls are counted in, in seconds: from tens of microseconds to the longest timeout.
@@ -150,6 +152,7 @@ pub struct ControllerMetrics {
     pub most_instructions: u64,
     /// Since they were reported last, without limits.
     figures: BTreeMap<HookName, CallFigures>,
+    last_calls: BTreeMap<HookName, LastCalls>,
 }
 
 /// How long calls took.
@@ -165,6 +168,8 @@ pub struct Durations {
 #[derive(Debug, Clone, Copy)]
 pub struct Called {
     pub hook: HookName,
+    /// The version of a module with its mounts; a webhook has none.
+    pub version: Option<Fingerprint>,
     /// [`OK`], or the category of the error.
     pub result: &'static str,
     pub took: Duration,
@@ -185,6 +190,14 @@ impl ControllerMetrics {
         figures.longest_micros = figures.longest_micros.max(micros);
         figures.memory_bytes = figures.memory_bytes.max(count(call.memory));
         figures.instructions = figures.instructions.max(count(call.instructions));
+        if let Some(version) = call.version {
+            self.last_calls.entry(call.hook).or_default().add(version, call.instructions);
+        }
+    }
+
+    /// The median of the instructions of a version's latest calls.
+    pub fn instructions_p50(&self, hook: HookName, version: Fingerprint) -> Option<i64> {
+        self.last_calls.get(&hook)?.median(version).map(count)
     }
 
     pub fn reconciled(&mut self, result: ReconcileResult) {
@@ -235,6 +248,7 @@ mod tests {
     fn call(result: &'static str, micros: u64) -> Called {
         Called {
             hook: HookName::Sync,
+            version: None,
             result,
             took: Duration::from_micros(micros),
             memory: micros,

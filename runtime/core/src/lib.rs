@@ -36,6 +36,7 @@ pub mod hash;
 pub mod hook;
 pub mod hosting;
 pub mod json;
+pub mod last_calls;
 pub mod leader_election;
 pub mod object;
 pub mod pacing;

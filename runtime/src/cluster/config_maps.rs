@@ -29,7 +29,13 @@ pub(crate) async fn labelled_config_maps(
     namespace: &str,
     label: [&str; 2],
 ) -> Result<Vec<ConfigMap>, RequestError> {
-    labelled(Answers::Page, api, namespace, label).await
+    listed(Answers::Page, api, namespace, &with_label(label)).await
+}
+
+/// The metadata of a ConfigMap, by a list: whoever may watch it may list it.
+pub(crate) async fn named_metadata(api: &ApiClient, key: &Key) -> Result<Option<ObjectMeta>, RequestError> {
+    let query = format!("fieldSelector=metadata.name%3D{}&", segment(&key.name));
+    Ok(metadata(api, &key.namespace, &query).await?.pop())
 }
 
 /// The metadata of the ConfigMaps of a namespace that have a label: what they hold may be large.
@@ -38,23 +44,30 @@ pub(crate) async fn labelled_metadata(
     namespace: &str,
     label: [&str; 2],
 ) -> Result<Vec<ObjectMeta>, RequestError> {
+    metadata(api, namespace, &with_label(label)).await
+}
+
+async fn metadata(api: &ApiClient, namespace: &str, query: &str) -> Result<Vec<ObjectMeta>, RequestError> {
     #[derive(Deserialize)]
     struct Item {
         metadata: ObjectMeta,
     }
-    let items = labelled::<Item>(Answers::Metadata, api, namespace, label).await?;
+    let items = listed::<Item>(Answers::Metadata, api, namespace, query).await?;
     Ok(items.into_iter().map(|item| item.metadata).collect())
 }
 
-async fn labelled<T: DeserializeOwned>(
+fn with_label([label, value]: [&str; 2]) -> String {
+    format!("labelSelector={}%3D{}&", segment(label), segment(value))
+}
+
+async fn listed<T: DeserializeOwned>(
     answers: Answers,
     api: &ApiClient,
     namespace: &str,
-    [label, value]: [&str; 2],
+    query: &str,
 ) -> Result<Vec<T>, RequestError> {
     let resource = ReferenceKind::ConfigMap.resource();
-    let query = format!("labelSelector={}%3D{}&", segment(label), segment(value));
-    let items = api.list_as(answers, &resource, namespace, &query, MAX_LISTED).await?;
+    let items = api.list_as(answers, &resource, namespace, query, MAX_LISTED).await?;
     let all = items.iter().map(|item| serde_json::from_str(item.get())).collect::<Result<_, _>>();
     all.map_err(|error| RequestError::of_list(&resource, namespace, RequestErrorKind::from(error)))
 }

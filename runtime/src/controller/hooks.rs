@@ -154,6 +154,18 @@ impl HookCaller {
         self.loaded().ok().map(|hooks| hooks.identity)
     }
 
+    /// The median of the instructions of each module's latest calls, with the digest of the module.
+    pub(crate) fn medians(&self) -> Vec<(HookName, String, i64)> {
+        let Ok(hooks) = self.loaded() else { return Vec::new() };
+        let counts = self.data.meter.counts();
+        let median = |(name, hook): (HookName, &LoadedHook)| {
+            let LoadedHook::Wasm { loaded, .. } = hook else { return None };
+            let median = counts.instructions_p50(name, loaded.identity)?;
+            Some((name, loaded.module.digest.to_string(), median))
+        };
+        hooks.by_name.iter().filter_map(median).collect()
+    }
+
     /// The limits of the modules among the hooks.
     pub(crate) fn limits(&self) -> impl Iterator<Item = (HookName, &Limits)> {
         self.followed.all.iter().filter_map(|(name, hook)| Some((name, hook.limits()?)))
@@ -183,7 +195,7 @@ impl HookCaller {
         };
         let called = hook.call(request.into(), context).instrument(span.clone()).await;
         if !called.answer.as_ref().is_err_and(HookCallError::is_stopping) {
-            self.record(name, asked, &called);
+            self.record((name, hook), asked, &called);
             span.in_scope(|| log_stderr(&called.log));
         }
         let bytes = called.answer.map_err(|error| HookError::Call(name, error))?;
@@ -222,11 +234,12 @@ impl HookCaller {
     }
 
     /// Counts a call, and shows it to the observer.
-    fn record(&self, hook: HookName, asked: ParentView<'_>, called: &CallResult) {
+    fn record(&self, (hook, loaded): (HookName, &LoadedHook), asked: ParentView<'_>, called: &CallResult) {
         let CallResult { answer, took, log, usage, .. } = called;
         let result = answer.as_ref().map_or_else(HookCallError::category, |_| controller_metrics::OK);
         let Usage { memory, instructions } = usage.unwrap_or_default();
-        let counted = controller_metrics::Called { hook, result, took: *took, memory, instructions };
+        let (version, took) = (loaded.identity(), *took);
+        let counted = controller_metrics::Called { hook, version, result, took, memory, instructions };
         self.data.meter.counts().called(counted);
         self.data.observer.note(|| {
             let instructions = usage.map(|usage| usage.instructions);

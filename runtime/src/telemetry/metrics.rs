@@ -328,7 +328,8 @@ mod tests {
         let metrics = metrics.with_election("metacontroller", || true);
         let meter = metrics.meter("CompositeController", "c");
         let took = Duration::from_micros(30);
-        meter.counts().called(Called { hook: HookName::Sync, result: OK, took, memory: 5, instructions: 7 });
+        let (hook, version) = (HookName::Sync, None);
+        meter.counts().called(Called { hook, version, result: OK, took, memory: 5, instructions: 7 });
         meter.counts().wrote("create");
         meter.counts().parents = 2;
         meter.counts().held = 1;

@@ -3,7 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
+
 use crate::api::hook::Language;
+use crate::api::packed::index_key;
 use crate::hash::Fingerprint;
 
 /// The label of all ConfigMaps with kept versions, and its value.
@@ -19,6 +22,12 @@ pub const ACCEPTED: &str = "metahook.dev/accepted";
 pub const PART: &str = "metahook.dev/part";
 pub const BYTES: &str = "metahook.dev/bytes";
 pub const STORED_IN: &str = "metahook.dev/stored-in";
+
+/// Annotation of each part: the field manager that wrote the module to the ConfigMap that the spec names. Absent where it is unknown.
+pub const WRITTEN_BY: &str = "metahook.dev/written-by";
+
+/// Characters of a field manager that are kept.
+const MAX_MANAGER: usize = 64;
 
 /// The key of a part's bytes.
 pub const BYTES_KEY: &str = "part";
@@ -57,6 +66,7 @@ pub struct KeptPart {
     pub number: usize,
     pub count: usize,
     pub bytes: u64,
+    pub written_by: Option<String>,
 }
 
 /// A version of which all parts are there.
@@ -68,6 +78,8 @@ pub struct KeptVersion {
     /// Names of the ConfigMaps, in order.
     pub parts: Vec<String>,
     pub bytes: u64,
+    /// The field manager that wrote it.
+    pub written_by: Option<String>,
 }
 
 /// The value of [`SOURCE_LABEL`], of the namespace, the name and the key where a module is stored. Who reads it, and its pin, make no
@@ -89,6 +101,31 @@ pub fn parse_part(text: &str) -> Option<(usize, usize)> {
     (1 <= number && number <= count).then_some((number, count))
 }
 
+/// The field manager that wrote the module under a key of a ConfigMap: of the entries in `metadata.managedFields` that own the key, or that
+/// of its index, the newest one's.
+pub fn last_writer(managed_fields: &Value, key: &str) -> Option<String> {
+    let index = format!("f:{}", index_key(key));
+    let key = format!("f:{key}");
+    let owns = |entry: &&Value| {
+        let has = |field: &str, key: &String| {
+            let keys = entry.get("fieldsV1").and_then(|set| set.get(field));
+            keys.is_some_and(|keys| keys.get(key).is_some())
+        };
+        has("f:binaryData", &key) || has("f:data", &key) || has("f:data", &index)
+    };
+    let text = |entry: &Value, field: &str| entry.get(field).and_then(Value::as_str).map(str::to_owned);
+    // Times are in UTC, to the second.
+    let newest = managed_fields.as_array()?.iter().filter(owns).max_by_key(|entry| text(entry, "time"))?;
+    shown_manager(&text(newest, "manager")?)
+}
+
+/// A field manager as it is stored and printed: without control characters, and cut.
+pub fn shown_manager(manager: &str) -> Option<String> {
+    let shown: String = manager.chars().filter(|one| !one.is_control()).take(MAX_MANAGER).collect();
+    let shown = shown.trim();
+    (!shown.is_empty()).then(|| shown.to_owned())
+}
+
 /// The versions that are whole, the newest first.
 pub fn versions(parts: impl IntoIterator<Item = KeptPart>) -> Vec<KeptVersion> {
     let mut all = BTreeMap::<(String, String), BTreeMap<usize, KeptPart>>::new();
@@ -97,12 +134,13 @@ pub fn versions(parts: impl IntoIterator<Item = KeptPart>) -> Vec<KeptVersion> {
     }
     let whole = all.into_iter().filter_map(|((source, digest), parts)| {
         let first = parts.get(&1)?;
-        let accepted = first.accepted.clone();
+        let (accepted, written_by) = (first.accepted.clone(), first.written_by.clone());
         (parts.len() == first.count && parts.values().all(|part| part.count == first.count)).then(|| {
             KeptVersion {
                 source,
                 digest,
                 accepted,
+                written_by,
                 bytes: parts.values().map(|part| part.bytes).sum(),
                 parts: parts.into_values().map(|part| part.name).collect(),
             }
@@ -158,6 +196,8 @@ pub fn surplus(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn part(source: &str, digest: &str, (number, count): (usize, usize)) -> KeptPart {
@@ -169,6 +209,7 @@ mod tests {
             number,
             count,
             bytes: 10,
+            written_by: None,
         }
     }
 
@@ -191,6 +232,39 @@ mod tests {
         assert_ne!(ours, source_id(None, ["n2", "m", "hook.wasm"]));
         let name = part_name(&ours, &"a".repeat(64), 12);
         assert!(crate::object::id::is_dns_name(&name), "{name}");
+    }
+
+    #[test]
+    fn the_newest_manager_of_the_key_wrote_the_module() {
+        let entry = |manager: &str, time: &str, fields: Value| json!({ "manager": manager, "operation": "Update", "time": time, "fieldsType": "FieldsV1", "fieldsV1": fields });
+        let (binary, text) = (
+            json!({ "f:binaryData": { ".": {}, "f:hook.wasm": {} } }),
+            |key: &str| json!({ "f:data": { (format!("f:{key}")): {} } }),
+        );
+        let cases = [
+            (json!([entry("kubectl", "2026-01-01T00:00:00Z", binary.clone())]), Some("kubectl")),
+            (
+                json!([
+                    entry("argo", "2026-01-02T00:00:00Z", binary.clone()),
+                    entry("kubectl", "2026-01-01T00:00:00Z", text("hook.wasm")),
+                    entry("labels", "2026-01-03T00:00:00Z", json!({ "f:metadata": { "f:labels": {} } })),
+                    entry("notes", "2026-01-04T00:00:00Z", text("README")),
+                ]),
+                Some("argo"),
+            ),
+            (json!([entry("metahook", "2026-01-01T00:00:00Z", text("hook.wasm.json"))]), Some("metahook")),
+            (json!([entry("no-time", "", binary.clone())]), Some("no-time")),
+            (json!([entry("a\u{1b}[31mb\n", "", binary.clone())]), Some("a[31mb")),
+            (json!([entry(&"é".repeat(65), "", binary.clone())]), Some(&*"é".repeat(64))),
+            (json!([entry("\u{7}", "", binary)]), None),
+            (json!([entry("notes", "", text("README"))]), None),
+            (json!([{ "manager": "odd", "fieldsV1": "text" }, 3]), None),
+            (json!([]), None),
+            (Value::Null, None),
+        ];
+        for (fields, wanted) in cases {
+            assert_eq!(last_writer(&fields, "hook.wasm").as_deref(), wanted, "{fields}");
+        }
     }
 
     #[test]

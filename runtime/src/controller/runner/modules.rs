@@ -183,6 +183,8 @@ fn status(module: &Module) -> HookStatus {
         compile_millis: compiled.and_then(|time| i64::try_from(time.as_millis()).ok()),
         pure: None,
         latest: None,
+        instructions_p50: None,
+        earlier: Vec::new(),
     }
 }
 

@@ -178,6 +178,19 @@ impl Reporter {
         }
     }
 
+    /// Notes medians for the next write. The first one of a version is a reason to write, a changed one is none.
+    fn note_medians(&self, parts: &[ParentQueue]) {
+        // Calls are counted for all of them together.
+        let medians = parts.first().map(|part| part.reconciler.hooks.medians()).unwrap_or_default();
+        self.report.send_if_modified(|report| {
+            let mut is_first = false;
+            for (hook, digest, median) in &medians {
+                is_first |= report.note_median(*hook, digest, *median);
+            }
+            is_first
+        });
+    }
+
     pub(crate) fn count(&self, parts: &[ParentQueue], brake: &Brake) {
         brake.report(&self.report);
         let held = brake.with(|brake, _| brake.held());
@@ -196,6 +209,7 @@ impl Reporter {
             counted.throttled = counts.throttled;
             counted.held = held.as_ref().map_or(0, |held| held.parents);
         }
+        self.note_medians(parts);
         // The worst there is.
         let purity = counts.purity.last().copied();
         self.change(|report| {

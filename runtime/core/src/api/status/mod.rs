@@ -1,5 +1,6 @@
 //! Status of a controller object as it is stored: conditions, modules, counts of parents.
 
+mod earlier;
 mod report;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use report::{
     Finding, LAST_SEEN_INTERVAL, ModuleChange, ParentCounts, Report, is_released, next, purity, released,
+    seen_again,
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -93,6 +95,25 @@ pub struct HookStatus {
     pub pure: Option<bool>,
     /// Of the latest five minutes in which there were calls.
     pub latest: Option<CallFigures>,
+    /// Median of the instructions of the latest calls of this version, at most 64, to two digits. Written along with other changes.
+    #[serde(rename = "instructionsP50")]
+    pub instructions_p50: Option<i64>,
+    /// Versions that ran before, the newest first; at most ten.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<EarlierVersion>,
+}
+
+/// A version of a hook that ran before, with its last figures.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EarlierVersion {
+    /// `sha256:` and the hexadecimal digest of the module.
+    pub digest: String,
+    /// Parents of the controller whose last reconcile had failed when another version took its place.
+    pub parents_failing: Option<i64>,
+    /// Median of the instructions of its latest calls.
+    #[serde(rename = "instructionsP50")]
+    pub instructions_p50: Option<i64>,
 }
 
 /// Calls of one hook, and the most that one of them used.

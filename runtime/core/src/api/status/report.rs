@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::api::hook::HookName;
 use crate::api::reason::{ConditionReason, ConditionType};
+use crate::api::status::earlier::{carried_over, replaced, with_medians_of};
 use crate::api::status::{Condition, ControllerStatus, DeletionStatus, HookStatus, ShadowStatus};
 use crate::object::id::Key;
 use crate::settled::Purity;
@@ -56,8 +57,17 @@ impl Report {
             return ModuleChange::None;
         }
         let before = now.or(stored).filter(|before| Some(*before) != status.digest.as_ref()).cloned();
-        self.hooks.insert(hook.as_str().to_owned(), status);
+        let failing = self.working.then_some(self.counts.failing);
+        let now = self.hooks.get(hook.as_str());
+        let earlier = now.map(|now| replaced(now, failing, status.digest.as_ref())).unwrap_or_default();
+        self.hooks.insert(hook.as_str().to_owned(), HookStatus { earlier, ..status });
         before.map_or(ModuleChange::Loaded, |before| ModuleChange::Replaced { before })
+    }
+
+    /// Notes the median of the instructions of a version's calls, where it runs; `true` where it had none before, which is worth a write.
+    pub fn note_median(&mut self, hook: HookName, digest: &str, median: i64) -> bool {
+        let hook = self.hooks.get_mut(hook.as_str()).filter(|hook| hook.digest.as_deref() == Some(digest));
+        hook.is_some_and(|hook| hook.instructions_p50.replace(median).is_none())
     }
 
     fn ready(&self) -> Finding {
@@ -194,10 +204,21 @@ pub fn purity(purity: Purity) -> Finding {
     }
 }
 
-/// The status to write; `None` if it equals `before`.
-///
-/// A condition keeps its transition time as long as its status does not change.
+/// The status to write; `None` if it equals `before`, whatever the medians of instructions are.
 pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<ControllerStatus> {
+    let next = composed(before, report, now);
+    let same_medians = with_medians_of(before, next.hooks.clone());
+    let is_same = ControllerStatus { hooks: same_medians, ..next.clone() } == *before;
+    (!is_same).then(|| ControllerStatus { last_seen: Some(now.to_owned()), ..next })
+}
+
+/// The status to write where it is as it was, so that it shows that a server hosts the controller.
+pub fn seen_again(before: &ControllerStatus, report: &Report, now: &str) -> ControllerStatus {
+    ControllerStatus { last_seen: Some(now.to_owned()), ..composed(before, report, now) }
+}
+
+/// The status that a report makes. A condition keeps its transition time as long as its status does not change.
+fn composed(before: &ControllerStatus, report: &Report, now: &str) -> ControllerStatus {
     let condition = |kind: ConditionType, finding: &Finding| {
         let (status, message) = match finding {
             Finding::Unknown => ("Unknown", ""),
@@ -234,19 +255,18 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
             conditions.push(condition(kind, finding));
         }
     }
-    let next = ControllerStatus {
+    ControllerStatus {
         observed_generation: Some(report.generation),
         last_seen: before.last_seen.clone(),
         conditions,
-        hooks: report.hooks.clone(),
+        hooks: carried_over(before, report),
         parents: Some(report.counts.parents),
         settled: Some(report.counts.settled),
         failing: Some(report.counts.failing),
         paused: Some(report.counts.paused),
         deletions: report.deletions.clone(),
         shadows: report.shadows.clone(),
-    };
-    (next != *before).then(|| ControllerStatus { last_seen: Some(now.to_owned()), ..next })
+    }
 }
 
 #[cfg(test)]

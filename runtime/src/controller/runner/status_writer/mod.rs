@@ -303,7 +303,7 @@ impl StatusWriter {
         let before = seen(&object);
         let now = timestamp();
         let next = status::next(&before, report, &now);
-        let again = || ControllerStatus { last_seen: Some(now.clone()), ..before.clone() };
+        let again = || status::seen_again(&before, report, &now);
         let Some(status) = next.or_else(|| self.is_due().then(again)) else {
             self.written = Some(before);
             return Ok(true);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use metahook_core::api::hook::ModuleRef;
+use metahook_core::object::Version;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -52,12 +53,13 @@ impl Keeper {
         asked.as_ref().is_some_and(|(known, owners)| known == digest && *owners == *self.owners.borrow())
     }
 
-    /// Keeps a version that was loaded; `stored`: `None` where it may not be kept.
-    pub(in super::super) fn keep(&self, digest: String, stored: Option<Vec<u8>>) {
+    /// Keeps a version that was loaded; `stored`: `None` where it may not be kept. `read`: the version of the ConfigMap that the spec
+    /// names.
+    pub(in super::super) fn keep(&self, digest: String, stored: Option<Vec<u8>>, read: Option<Version>) {
         let owners = self.owners();
         *lock(&self.asked) = Some((digest.clone(), owners.clone()));
         if let Some(stored) = stored {
-            self.next.send_replace(Some(Arc::new(Accepted::now(digest, stored, owners))));
+            self.next.send_replace(Some(Arc::new(Accepted::now(digest, stored, owners, read))));
         }
     }
 }
@@ -181,7 +183,7 @@ mod tests {
         let owners = watch::Sender::new(BTreeSet::from([Owner::named("c", "1")]));
         let keeper = keeper(versions, &owners);
         let began = tokio::time::Instant::now();
-        keeper.keep("a".repeat(64), Some(b"module".to_vec()));
+        keeper.keep("a".repeat(64), Some(b"module".to_vec()), None);
         until(|| lock(&made).len() == 3).await;
         assert_eq!(*lock(&made), [500, 500, 201]);
         assert!(began.elapsed() >= Duration::from_secs(30), "{:?}", began.elapsed());
@@ -197,10 +199,32 @@ mod tests {
         let keeper = keeper(versions, &owners);
         let digest = "a".repeat(64);
         assert!(!keeper.has(&digest));
-        keeper.keep(digest.clone(), Some(b"module".to_vec()));
+        keeper.keep(digest.clone(), Some(b"module".to_vec()), None);
         assert!(keeper.has(&digest) && !keeper.has("b"));
         owners.send_modify(|owners| assert!(Owner::named("d", "3").joins(owners)));
         assert!(!keeper.has(&digest), "another controller owns it, too");
+    }
+
+    #[tokio::test]
+    async fn the_writer_of_a_module_is_known_as_long_as_its_config_map_is_the_same() {
+        let by = async |status: u16, version: &str| {
+            let api = fake::answering(move |request| {
+                let query = request.uri().query()?;
+                assert!(query.contains("fieldSelector=metadata.name%3Dm&"), "{query}");
+                let fields =
+                    json!([{ "manager": "kubectl", "fieldsV1": { "f:binaryData": { "f:hook.wasm": {} } } }]);
+                let map =
+                    json!({ "metadata": { "name": "m", "resourceVersion": "7", "managedFields": fields } });
+                let body = json!({ "metadata": {}, "items": [map] }).to_string();
+                Response::builder().status(status).body(body).ok()
+            });
+            let read = Some(Version::new(version));
+            let accepted = Accepted::now("a".repeat(64), Vec::new(), BTreeSet::new(), read);
+            KeptVersions::new(api, KeptBounds::default()).last_writer(&module(), &accepted).await
+        };
+        assert_eq!(by(200, "7").await.as_deref(), Some("kubectl"));
+        assert_eq!(by(200, "6").await, None, "another one was stored meanwhile");
+        assert_eq!(by(403, "7").await, None, "the account may not list it");
     }
 
     #[test]

@@ -14,16 +14,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use metahook_core::api::hook::ModuleRef;
 use metahook_core::api::kept::{
     ACCEPTED, BYTES, BYTES_KEY, DIGEST, KEPT_LABEL, KeptBounds, KeptPart, KeptVersion, PART, PART_BYTES,
-    SOURCE_LABEL, STORED_IN, parse_part, part_name, source_id, surplus, versions,
+    SOURCE_LABEL, STORED_IN, WRITTEN_BY, last_writer, parse_part, part_name, shown_manager, source_id,
+    surplus, versions,
 };
-use metahook_core::object::ObjectMeta as Controller;
 use metahook_core::object::id::{Key, Uid};
+use metahook_core::object::{ObjectMeta as Controller, Version};
 use serde_json::json;
 use tokio::sync::Mutex;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::config_maps::{
-    change_config_map, create_config_map, delete_config_map, labelled_metadata, read_config_map,
+    change_config_map, create_config_map, delete_config_map, labelled_metadata, named_metadata,
+    read_config_map,
 };
 use crate::cluster::objects::RequestError;
 
@@ -56,6 +58,8 @@ struct Accepted {
     stored: Vec<u8>,
     owners: BTreeSet<Owner>,
     at: String,
+    /// The version of the ConfigMap that the spec names.
+    read: Option<Version>,
 }
 
 /// A kept version.
@@ -68,8 +72,8 @@ pub struct Kept {
 }
 
 impl Accepted {
-    fn now(digest: String, stored: Vec<u8>, owners: BTreeSet<Owner>) -> Self {
-        Self { digest, stored, owners, at: stamp(Timestamp::now()) }
+    fn now(digest: String, stored: Vec<u8>, owners: BTreeSet<Owner>, read: Option<Version>) -> Self {
+        Self { digest, stored, owners, at: stamp(Timestamp::now()), read }
     }
 }
 
@@ -147,15 +151,17 @@ impl KeptVersions {
         let parts: Vec<_> = known.iter().filter_map(part).collect();
         let of_module = versions(parts.iter().filter(|part| part.source == source).cloned());
         let is_back = of_module.first().is_some_and(|newest| newest.digest != *digest);
-        let again = is_back.then_some(at);
+        let found = of_module.iter().find(|version| version.digest == *digest);
+        let by = if is_back || found.is_none() { self.last_writer(module, accepted).await } else { None };
+        let again = is_back.then_some((&**at, by.as_deref()));
         // It may have been stored in another packing then.
-        let is_kept = match of_module.iter().find(|version| version.digest == *digest) {
+        let is_kept = match found {
             Some(version) => self.accept_again(version, &known, &accepted.owners, again).await?,
             None => false,
         };
         if !is_kept {
             let halves = parts.iter().filter(|part| part.source == source && part.digest == *digest);
-            self.write(module, accepted, halves).await?;
+            self.write(module, accepted, by.as_deref(), halves).await?;
         }
         // Other owners change neither versions nor their order.
         let parts = if is_kept && !is_back {
@@ -172,11 +178,22 @@ impl KeptVersions {
         Ok(stored.is_empty() || versions(parts).iter().any(is_it))
     }
 
-    /// Writes the parts of a version, in the place of halves of another packing.
+    /// The field manager that wrote the module; `None` where it is unknown, as the ConfigMap is another one by now. Nothing waits for it.
+    async fn last_writer(&self, module: &ModuleRef, accepted: &Accepted) -> Option<String> {
+        let read = accepted.read.as_ref()?;
+        let reader = module.reader.as_ref();
+        let api = reader.map_or_else(|| self.api.clone(), |reader| self.api.acting_as(reader));
+        let map = named_metadata(&api, &Key::new(&module.namespace, &module.name)).await.ok()??;
+        let is_it = map.resource_version.as_deref() == Some(read.as_str());
+        last_writer(&json!(map.managed_fields), &module.key).filter(|_| is_it)
+    }
+
+    /// Writes the parts of a version, in the place of halves of another packing. `by`: the field manager that wrote it.
     async fn write<'a>(
         &self,
         module: &ModuleRef,
         accepted: &Accepted,
+        by: Option<&str>,
         halves: impl Iterator<Item = &'a KeptPart>,
     ) -> Result<(), RequestError> {
         let (source, Accepted { digest, stored, .. }) = (id(module), accepted);
@@ -190,7 +207,7 @@ impl KeptVersions {
                 immutable: Some(true),
                 binary_data: Some(BTreeMap::from([(BYTES_KEY.to_owned(), ByteString(bytes.to_vec()))])),
                 data: None,
-                metadata: self.metadata(module, accepted, (number, count), bytes.len()),
+                metadata: self.metadata(module, accepted, (number, count), bytes.len(), by),
             };
             let name = part_name(&source, digest, number);
             create_config_map(&self.api, &Key::new(self.namespace(), &name), &map).await?;
@@ -204,6 +221,7 @@ impl KeptVersions {
         Accepted { digest, owners, at, .. }: &Accepted,
         (number, count): (usize, usize),
         bytes: usize,
+        by: Option<&str>,
     ) -> ObjectMeta {
         let source = id(module);
         let [label, value] = KEPT_LABEL;
@@ -218,20 +236,22 @@ impl KeptVersions {
             name: Some(part_name(&source, digest, number)),
             namespace: Some(self.namespace().to_owned()),
             labels: Some([(label, value), (SOURCE_LABEL, &source)].map(text).into()),
-            annotations: Some(annotations.map(text).into()),
+            annotations: Some(
+                annotations.into_iter().chain(by.map(|by| (WRITTEN_BY, by))).map(text).collect(),
+            ),
             owner_references: Some(owners.iter().map(Owner::reference).collect()),
             ..ObjectMeta::default()
         }
     }
 
     /// Has all controllers own the parts of a version; `false` where one is gone meanwhile. `again`: when it took the place of a newer
-    /// one.
+    /// one, and which field manager had it do so.
     async fn accept_again(
         &self,
         version: &KeptVersion,
         known: &[ObjectMeta],
         owners: &BTreeSet<Owner>,
-        again: Option<&String>,
+        again: Option<(&str, Option<&str>)>,
     ) -> Result<bool, RequestError> {
         for map in
             known.iter().filter(|map| map.name.as_ref().is_some_and(|name| version.parts.contains(name)))
@@ -245,8 +265,8 @@ impl KeptVersions {
             }
             let all: Vec<_> = known.into_iter().chain(missing).collect();
             let mut metadata = json!({ "resourceVersion": map.resource_version, "ownerReferences": all });
-            if let (Some(again), Some(metadata)) = (again, metadata.as_object_mut()) {
-                metadata.insert("annotations".to_owned(), json!({ ACCEPTED: again }));
+            if let (Some((at, by)), Some(metadata)) = (again, metadata.as_object_mut()) {
+                metadata.insert("annotations".to_owned(), json!({ ACCEPTED: at, WRITTEN_BY: by }));
             }
             let key = Key::new(self.namespace(), map.name.as_deref().unwrap_or_default());
             if !change_config_map(&self.api, &key, &json!({ "metadata": metadata })).await? {
@@ -328,6 +348,7 @@ fn part(map: &ObjectMeta) -> Option<KeptPart> {
         number,
         count,
         bytes: annotations.get(BYTES)?.parse().ok()?,
+        written_by: annotations.get(WRITTEN_BY).and_then(|by| shown_manager(by)),
     })
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::api::hook::ModuleRef;
 use metahook_core::api::packed::{Index, PART_KEY, index_key};
+use metahook_core::object::Version;
 use metahook_core::shorten;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
@@ -105,6 +106,8 @@ struct Loader {
     controller: Box<str>,
     name: Arc<Reference>,
     map: Follower,
+    /// The version of `map` that was read last.
+    read: Option<Version>,
     /// Followed only until the module is loaded.
     parts: BTreeMap<String, Follower>,
     keeper: Option<Keeper>,
@@ -126,7 +129,8 @@ impl Loader {
         let name = config_map(&spec.namespace, &spec.name);
         let map = objects.follow(spec.reader.as_ref(), &name);
         let controller = controller.into();
-        Self { objects, registry, spec, controller, name, map, parts: BTreeMap::new(), keeper: None }
+        let (read, parts, keeper) = (None, BTreeMap::new(), None);
+        Self { objects, registry, spec, controller, name, map, read, parts, keeper }
     }
 
     async fn run(mut self, state: watch::Sender<ModuleState>) {
@@ -184,6 +188,7 @@ impl Loader {
                 return Err(ModuleSourceError::TakenAway { map: name(), message });
             }
             ReferenceState::There(map) => {
+                self.read = Some(map.version.clone());
                 content(name(), key.clone(), map.json(), self.registry.bounds.size)?
             }
         };
@@ -258,7 +263,7 @@ impl Loader {
         let loaded = self.load_unpacked(module, is_retry).await;
         let loaded = loaded.map_err(|source| refused(source, Some(found.clone())))?;
         if let Some((keeper, stored)) = accepted.filter(|(keeper, _)| !keeper.has(&found)) {
-            keeper.keep(found, stored);
+            keeper.keep(found, stored, self.read.clone());
         }
         Ok(loaded)
     }
