@@ -1,7 +1,7 @@
 //! `metahook new` as its README has it, outside of the repository and without a cluster: built, checked, tested.
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use acceptance::fixture::Fixture;
 use acceptance::paths;
@@ -35,11 +35,58 @@ pub(crate) async fn a_new_hook_is_built_checked_and_tested_as_its_readme_has_it(
 ) -> Result<()> {
     let folder = test.plane().scratch().join("new");
     std::fs::create_dir(&folder)?;
-    runs(&folder, None, &["metahook", "new", "demo"]).await?;
-    let demo = folder.join("demo");
+    let demo = as_its_readme_has_it(&folder, "demo", &[], Some("cargo build")).await?;
+    panics_are_told_with_their_place(&demo).await
+}
+
+pub(crate) async fn a_new_hook_in_each_language_is_built_checked_and_tested_as_its_readme_has_it(
+    test: &mut Fixture,
+) -> Result<()> {
+    let folder = test.plane().scratch().join("languages");
+    std::fs::create_dir(&folder)?;
+    for (language, build) in [
+        ("python", None),
+        ("javascript", None),
+        ("go", Some("env GOOS=wasip1")),
+        ("component", Some("cargo build")),
+    ] {
+        as_its_readme_has_it(&folder, language, &["--lang", language], build).await?;
+    }
+    // The hooks of the other templates; a component's are those of a module.
+    for language in ["python", "javascript", "go"] {
+        for template in ["decorator", "customize", "finalize"] {
+            let name = format!("{language}-{template}");
+            runs(&folder, None, &["metahook", "new", &name, "--lang", language, "--from", template]).await?;
+            let own = folder.join(&name);
+            if language == "go" {
+                let build = ["env", "GOOS=wasip1", "GOARCH=wasm", "go", "build", "-o", "hook.wasm", "."];
+                runs(&own, None, &build).await?;
+            }
+            let tested = runs(&own, None, &["metahook", "test"]).await?;
+            ensure!(tested.ends_with("2 passed, 0 failed\n"), "{name}: {tested}");
+            let file = match language {
+                "python" => "hook.py",
+                "javascript" => "hook.js",
+                _ => "hook.wasm",
+            };
+            runs(&own, None, &["metahook", "check", file, "-f", "."]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a hook and runs the commands of its README that need no cluster. `build`: how the first of them begins. Its folder.
+async fn as_its_readme_has_it(
+    folder: &Path,
+    name: &str,
+    flags: &[&str],
+    build: Option<&str>,
+) -> Result<PathBuf> {
+    runs(folder, None, &[&["metahook", "new", name], flags].concat()).await?;
+    let demo = folder.join(name);
     let readme = std::fs::read_to_string(demo.join("README.md"))?;
-    let lines: Vec<_> =
-        readme.lines().filter(|line| line.starts_with("cargo ") || line.starts_with("metahook ")).collect();
+    let is_command = |line: &&str| ["cargo ", "env ", "metahook "].iter().any(|it| line.starts_with(it));
+    let lines: Vec<_> = readme.lines().filter(is_command).collect();
     let (mut passed, mut commands) = (String::new(), Vec::new());
     let needs_cluster = |line: &&&str| {
         ["metahook dev", "metahook apply", "metahook delete"].iter().any(|it| line.starts_with(it))
@@ -50,15 +97,14 @@ pub(crate) async fn a_new_hook_is_built_checked_and_tested_as_its_readme_has_it(
         passed += &runs(&demo, None, &words).await?;
         commands.push(words.iter().take(2).copied().collect::<Vec<_>>().join(" "));
     }
-    ensure!(
-        commands == ["cargo build", "metahook check", "metahook test", "metahook render"],
-        "{commands:?}"
-    );
+    let expected: Vec<_> =
+        build.into_iter().chain(["metahook check", "metahook test", "metahook render"]).collect();
+    ensure!(commands == expected, "{name}: {commands:?}");
     for says in ["ok   1,000 children are no problem", "2 passed, 0 failed", "greeting: \"Hello, Ann!\""] {
         ensure!(passed.contains(says), "not {says:?}: {passed}");
     }
     ensure!(!passed.contains("FAIL"), "{passed}");
-    panics_are_told_with_their_place(&demo).await
+    Ok(demo)
 }
 
 /// The author breaks the hook: the message says what the program said, and where.

@@ -75,3 +75,8 @@ pub(crate) fn full_name(resource: &Resource) -> String {
     let Resource { plural, gvk, .. } = resource;
     if gvk.group.is_empty() { plural.to_string() } else { format!("{plural}.{}", gvk.group) }
 }
+
+/// A digest without the prefix that a status has.
+pub(crate) fn plain(digest: &str) -> String {
+    digest.strip_prefix("sha256:").unwrap_or(digest).to_owned()
+}

@@ -16,7 +16,7 @@ use metahook_server::hook::wasm::source::kept::{Kept, kept_versions};
 use metahook_server::hook::wasm::source::unpack::unpack;
 use serde_json::Value;
 
-use crate::controllers::{self, FindError};
+use crate::controllers::{self, FindError, plain};
 use crate::deploy::packed::ApplyPackedError;
 use crate::pack::PackError;
 use crate::version_figures::{VersionFigures, figures};
@@ -214,11 +214,6 @@ fn pins(controller: &Value, hook: HookName) -> impl Iterator<Item = (String, Str
         let pinned = controller.pointer(&format!("/spec/hooks/{hook}/{kind}/sha256"))?.as_str()?;
         Some((format!("spec.hooks.{hook}.{kind}.sha256"), plain(pinned)))
     })
-}
-
-/// A digest without the prefix that a status has.
-pub(crate) fn plain(digest: &str) -> String {
-    digest.strip_prefix("sha256:").unwrap_or(digest).to_owned()
 }
 
 /// The digest of what a ConfigMap holds now; `None` where that is no module.

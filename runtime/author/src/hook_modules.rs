@@ -8,8 +8,8 @@ use metahook_core::bundle::{ModulePlace, modules_of};
 
 use crate::documents::Document;
 
-/// Where Cargo leaves a hook, below the folder of its controller.
-const BUILT: &str = "target/wasm32-wasip1/release";
+/// Where Cargo leaves modules and components, below the folder of the controller.
+const BUILT: [&str; 2] = ["target/wasm32-wasip1/release", "target/wasm32-wasip2/release"];
 
 /// Modules and folders beside the files of controllers.
 #[derive(Debug, Default)]
@@ -31,7 +31,8 @@ impl Found {
         let mut seen = BTreeSet::new();
         let folders: Vec<_> =
             files.iter().filter_map(folder).filter(|folder| seen.insert(resolved(folder))).collect();
-        let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder.join(BUILT)).ok());
+        let targets = folders.iter().flat_map(|folder| BUILT.map(|built| folder.join(built)));
+        let entries = targets.filter_map(|folder| std::fs::read_dir(folder).ok());
         let mut built: Vec<_> = entries.flatten().flatten().map(|entry| entry.path()).collect();
         built.retain(|path| path.extension().is_some_and(|ending| ending == "wasm"));
         built.sort();
@@ -43,8 +44,8 @@ impl Found {
         self.built.first().filter(|_| self.built.len() == 1)
     }
 
-    /// The only file that has the name of a script's key.
-    pub(crate) fn script(&self, key: &str) -> Option<PathBuf> {
+    /// The only file that has the name of the key.
+    pub(crate) fn file(&self, key: &str) -> Option<PathBuf> {
         let mut files = self.folders.iter().map(|folder| folder.join(key)).filter(|path| path.is_file());
         files.next().filter(|_| files.next().is_none())
     }
@@ -56,27 +57,31 @@ pub struct HookModules<T> {
     /// What `--module` names is each hook's.
     named: Option<T>,
     built: Option<T>,
-    scripts: BTreeMap<ModulePlace, T>,
+    /// The files that have the names of their keys.
+    beside: BTreeMap<ModulePlace, T>,
 }
 
 impl HookModules<PathBuf> {
     /// `named`: by `--module`; else what is found for the controllers among the documents.
     pub fn of(named: Option<PathBuf>, documents: &[Document], found: &Found) -> Self {
         if named.is_some() {
-            return Self { named, built: None, scripts: BTreeMap::new() };
+            return Self { named, built: None, beside: BTreeMap::new() };
         }
         let places = documents.iter().flat_map(|document| modules_of(&document.value));
-        let scripts = places.filter(|(place, hook)| place.language.is_some() && hook.is_some());
-        let scripts = scripts.filter_map(|(place, _)| Some((place.clone(), found.script(&place.key)?)));
-        Self { named, built: found.module().cloned(), scripts: scripts.collect() }
+        let built = found.module().cloned();
+        // What was built last goes before a copy of it.
+        let is_sought = |place: &ModulePlace| place.language.is_some() || built.is_none();
+        let sought = places.filter(|(place, hook)| is_sought(place) && hook.is_some());
+        let beside = sought.filter_map(|(place, _)| Some((place.clone(), found.file(&place.key)?))).collect();
+        Self { named, built, beside }
     }
 }
 
 impl<T> HookModules<T> {
     /// The module or script that is stored at a place.
     pub fn of_place(&self, place: &ModulePlace) -> Option<&T> {
-        let found = if place.language.is_some() { self.scripts.get(place) } else { self.built.as_ref() };
-        self.named.as_ref().or(found)
+        let built = self.built.as_ref().filter(|_| place.language.is_none());
+        self.named.as_ref().or(built).or_else(|| self.beside.get(place))
     }
 
     /// What a hook of the controllers among the documents calls; without such a controller the only one there is.
@@ -98,7 +103,7 @@ impl<T> HookModules<T> {
     }
 
     pub fn all(&self) -> impl Iterator<Item = &T> {
-        self.named.iter().chain(&self.built).chain(self.scripts.values())
+        self.named.iter().chain(&self.built).chain(self.beside.values())
     }
 
     /// The same places with something else at each.
@@ -106,7 +111,7 @@ impl<T> HookModules<T> {
         HookModules {
             named: self.named.as_ref().and_then(&of),
             built: self.built.as_ref().and_then(&of),
-            scripts: self.scripts.iter().filter_map(|(place, it)| Some((place.clone(), of(it)?))).collect(),
+            beside: self.beside.iter().filter_map(|(place, it)| Some((place.clone(), of(it)?))).collect(),
         }
     }
 }
@@ -133,7 +138,7 @@ mod tests {
     #[test]
     fn builds_are_found_beside_files_and_in_folders() {
         let folder = tempfile::tempdir().unwrap();
-        let target = folder.path().join(BUILT);
+        let target = folder.path().join(BUILT[1]);
         std::fs::create_dir_all(&target).unwrap();
         for file in ["b.wasm", "a.wasm", "a.d"] {
             std::fs::write(target.join(file), "").unwrap();
@@ -166,10 +171,10 @@ mod tests {
         assert_eq!(named.of_hook(&documents, HookName::Customize), Some(&path("c.py")));
         let wasm =
             controller(&json!({ "sync": { "wasm": { "configMap": { "namespace": "n", "name": "m" } } } }));
-        std::fs::create_dir_all(path(BUILT)).unwrap();
-        std::fs::write(path(BUILT).join("hook.wasm"), "").unwrap();
+        std::fs::create_dir_all(path(BUILT[0])).unwrap();
+        std::fs::write(path(BUILT[0]).join("hook.wasm"), "").unwrap();
         let built = HookModules::of(None, &wasm, &beside());
-        assert_eq!(built.of_hook(&wasm, HookName::Sync), Some(&path(BUILT).join("hook.wasm")));
+        assert_eq!(built.of_hook(&wasm, HookName::Sync), Some(&path(BUILT[0]).join("hook.wasm")));
         let mixed = HookModules::of(None, &controller(&json!({ "sync": script("d", "d.py") })), &beside());
         let absent = controller(&json!({ "sync": script("d", "d.py") }));
         assert_eq!(mixed.of_place(&modules_of(&absent[0].value)[0].0), None, "a module is no script");

@@ -4,7 +4,7 @@
 //! modules are called by [`metahook_server::hook::wasm`]. Without a cluster:
 //!
 //! - `documents`, `folders`, `yaml`, `kinds`, `schemas`: files, and what is known of the objects in them
-//! - `hook_modules`, `sandbox`, `call`: hooks of files, and their requests and answers
+//! - `hook_modules`, `sandbox`, `call`, `request_kinds`: hooks of files, and their requests and answers
 //! - `render`, `cases`, `properties`, `diff`: plans of objects in files, compared with what is expected
 //! - `scaffold`: a new hook
 //!
@@ -34,6 +34,7 @@ pub mod pause;
 pub mod progress;
 pub mod properties;
 pub mod render;
+pub mod request_kinds;
 pub mod rollback;
 pub mod sandbox;
 pub mod scaffold;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::status::ControllerStatus;
 
-use crate::history::plain;
+use crate::controllers::plain;
 
 /// Figures of a version, as the controller's status has them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

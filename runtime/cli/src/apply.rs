@@ -21,7 +21,7 @@ use metahook_server::cluster::api_client::ConnectError;
 pub struct Apply {
     #[command(flatten)]
     pub bundle: BundleFlags,
-    /// The file of a module or script: of the ConfigMap of this name that a controller names, `hook=PATH` or `namespace/hook=PATH`; a path alone where there is one such ConfigMap. Several times for several; when absent the only module in target/wasm32-wasip1/release beside the files, or the file beside them that has the name of the script's key.
+    /// The file of a module or script: of the ConfigMap of this name that a controller names, `hook=PATH` or `namespace/hook=PATH`; a path alone where there is one such ConfigMap. Several times for several; when absent the only module that Cargo built beside the files, or the file beside them that has the name of the key.
     #[arg(long, value_name = "NAME=PATH", value_parser = ModuleFlag::parse)]
     pub module: Vec<ModuleFlag>,
 }

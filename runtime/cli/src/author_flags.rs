@@ -70,7 +70,7 @@ pub struct RunnerFlags {
 /// The files that stand for what a controller's hooks are made of in a cluster.
 #[derive(Debug, Clone, Default, Args)]
 pub struct HookFileFlags {
-    /// The file of the module or script of the controller's hooks; when absent the only module in target/wasm32-wasip1/release beside the files, or the file beside them that has the name of the script's key.
+    /// The file of the module or script of the controller's hooks; when absent the only module that Cargo built beside the files, or the file beside them that has the name of the key.
     #[arg(long, value_name = "MODULE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub module: Option<PathBuf>,
     /// A folder that stands for a mount of the controller, for example `/etc/greeting=./greeting`; several times for several.

@@ -33,7 +33,7 @@ pub struct Dev {
     /// A file with the controller, YAML or JSON. What else it holds is left alone.
     #[arg(short = 'f', long = "file", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub file: PathBuf,
-    /// The file of the module or script of the controller's hooks: each new build of it takes the place of the one before. When absent the only module in target/wasm32-wasip1/release beside the controller's file, or the file beside it that has the name of the script's key.
+    /// The file of the module or script of the controller's hooks: each new build of it takes the place of the one before. When absent the only module that Cargo built beside the controller's file, or the file beside it that has the name of the key.
     #[arg(long, value_name = "MODULE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub module: Option<PathBuf>,
     /// The session's name, the value of the label metahook.dev/dev; $USER and the host's name when absent.
@@ -78,7 +78,7 @@ pub enum DevCommandError {
     #[error("--module: the script")]
     NoScript(#[source] DocumentError),
     #[error(
-        "-f {}: no module in target/wasm32-wasip1/release and no script of the name of its key lies beside it: build it, or name its file with --module",
+        "-f {}: beside it lies neither a module that Cargo built nor a file that has the name of the hook's key: build it, or name its file with --module",
         file.display()
     )]
     NoneFound { file: PathBuf },

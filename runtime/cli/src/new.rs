@@ -5,14 +5,14 @@ use std::path::Path;
 
 use clap::Args;
 
-use metahook_author::scaffold::{Language, Name, ScaffoldError, Template, files, write};
+use metahook_author::scaffold::{Language, Name, Scaffold, ScaffoldError, Template, write};
 
 #[derive(Debug, Args)]
 pub struct New {
     /// The name of the folder, the crate and the controller: lower case letters, digits and dashes.
     #[arg(value_name = "NAME", value_parser = Name::parse)]
     pub name: Name,
-    /// The language of the hook; there is a scaffold for Rust.
+    /// The language of the hook.
     #[arg(long, value_name = "LANGUAGE", value_enum, default_value_t = Language::Rust)]
     pub lang: Language,
     /// What the hook begins with.
@@ -25,8 +25,6 @@ pub struct New {
 
 #[derive(Debug, thiserror::Error)]
 pub enum NewError {
-    #[error("--lang")]
-    Language(#[source] ScaffoldError),
     #[error(transparent)]
     Scaffold(#[from] ScaffoldError),
     #[error("cannot print")]
@@ -36,12 +34,12 @@ pub enum NewError {
 impl New {
     /// Writes the scaffold; the next steps go to `out`.
     pub fn run(&self, mut out: impl Write) -> Result<(), NewError> {
-        self.lang.check().map_err(NewError::Language)?;
         let template = if self.decorator { Template::Decorator } else { self.from };
         let name = self.name.to_string();
-        let files = files(&self.name, template);
+        let Scaffold { files, build } = Scaffold::new(&self.name, template, self.lang);
         write(Path::new(&name), &files)?;
         writeln!(out, "wrote {} files to {name}; {name}/README.md says what comes next:", files.len())?;
-        Ok(writeln!(out, "  cd {name} && cargo build --target wasm32-wasip1 --release && metahook test")?)
+        let build = build.map(|build| format!("{build} && ")).unwrap_or_default();
+        Ok(writeln!(out, "  cd {name} && {build}metahook test")?)
     }
 }

@@ -14,9 +14,10 @@ use metahook_core::api::units::print_bytes;
 use serde_json::{Value, json};
 
 use crate::author_flags::{LimitFlags, MountError, MountFlag, RunnerFlags, hook_name, mount};
-use metahook_author::call::{AnswerRefused, ObjectError, RequestOf, check_request, with_kinds};
+use metahook_author::call::{AnswerRefused, ObjectError, RequestOf, check_request};
 use metahook_author::documents::{self, Document, DocumentError, read_one_as_json};
 use metahook_author::progress::Progress;
+use metahook_author::request_kinds::with_kinds;
 use metahook_author::sandbox::{Input, LoadError, Sandbox};
 use metahook_author::yaml;
 use metahook_server::hook::wasm::run::Module;

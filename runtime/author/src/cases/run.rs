@@ -11,12 +11,13 @@ use metahook_core::object::id::Gvk;
 use serde_json::{Value, json};
 
 use super::{Case, CaseKind, file};
-use crate::call::{RequestOf, check_request, with_kinds};
+use crate::call::{RequestOf, check_request};
 use crate::documents::{self, Document, DocumentError};
 use crate::kinds::KnownKinds;
 use crate::render::Simulation;
 use crate::render::rounds::{RenderEnd, Rounds};
 use crate::render::setup::Options;
+use crate::request_kinds::with_kinds;
 use crate::sandbox::{Input, simulated_time};
 use crate::schemas::MAX_FAULTS;
 use crate::{diff, yaml};

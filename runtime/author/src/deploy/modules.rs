@@ -86,11 +86,14 @@ pub fn assign(
         }
     }
     let left: Vec<_> = places.iter().copied().filter(|place| !all.contains_key(*place)).collect();
-    let (scripts, modules): (Vec<_>, Vec<_>) = left.into_iter().partition(|place| place.language.is_some());
+    let modules: Vec<_> = left.iter().filter(|place| place.language.is_none()).collect();
     if let ([one], Some(module)) = (&*modules, found.module()) {
-        all.insert((*one).clone(), module.clone());
+        all.insert((**one).clone(), module.clone());
     }
-    all.extend(scripts.into_iter().filter_map(|place| Some((place.clone(), found.script(&place.key)?))));
+    let beside = left.iter().filter(|place| !all.contains_key(**place));
+    let beside: Vec<_> =
+        beside.filter_map(|place| Some(((*place).clone(), found.file(&place.key)?))).collect();
+    all.extend(beside);
     Ok(all)
 }
 

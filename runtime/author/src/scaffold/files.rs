@@ -2,32 +2,20 @@
 
 use serde_json::{Value, json};
 
-use super::{Name, Template, sdk};
+use super::languages::{Toolkit, stored};
+use super::{Language, Name, Template};
 use crate::yaml;
 
 const GROUP: &str = "example.com";
 
 /// All files, by their path.
-pub fn files(name: &Name, template: Template) -> Vec<(String, String)> {
+pub(super) fn files(name: &Name, template: Template, language: Language) -> Vec<(String, String)> {
     let kind = name.kind();
-    let hook = match template {
-        Template::Composite => include_str!("templates/composite.txt"),
-        Template::Decorator => include_str!("templates/decorator.txt"),
-        Template::Customize => include_str!("templates/customize.txt"),
-        Template::Finalize => include_str!("templates/finalize.txt"),
-    };
-    let text = |text: &str| text.replace("__NAME__", &name.to_string()).replace("__KIND__", &kind);
+    let toolkit = Toolkit::of(language, template, name);
     let mut all = vec![
-        ("Cargo.toml".to_owned(), text(MANIFEST)),
-        (".gitignore".to_owned(), "/target\n".to_owned()),
-        (
-            "README.md".to_owned(),
-            text(if template == Template::Decorator { DECORATOR_README } else { README }),
-        ),
-        ("src/main.rs".to_owned(), text(hook)),
-        ("controller.yaml".to_owned(), yaml::print(&controller(name, template))),
+        ("README.md".to_owned(), readme(name, template, &toolkit)),
+        ("controller.yaml".to_owned(), yaml::print(&controller(name, template, language))),
         ("example.yaml".to_owned(), yaml::print(&example(&kind, template))),
-        ("vendor/metahook-sdk/Cargo.toml".to_owned(), sdk::MANIFEST.to_owned()),
     ];
     if template != Template::Decorator {
         all.push(("crd.yaml".to_owned(), yaml::print(&definition(&kind))));
@@ -36,68 +24,46 @@ pub fn files(name: &Name, template: Template) -> Vec<(String, String)> {
         all.push((format!("tests/{case}/request.yaml"), yaml::print(&request)));
         all.push((format!("tests/{case}/response.yaml"), yaml::print(&response)));
     }
-    let sources = sdk::SOURCES.iter();
-    all.extend(sources.map(|(file, text)| (format!("vendor/metahook-sdk/src/{file}"), (*text).to_owned())));
+    all.extend(toolkit.files);
     all
 }
 
-const MANIFEST: &str = r#"[package]
-name = "__NAME__"
-version = "0.1.0"
-edition = "2024"
-
-[dependencies]
-metahook-sdk = { path = "vendor/metahook-sdk" }
-serde = { version = "1", features = ["derive"] }
-serde_json = "1"
-
-[profile.release]
-opt-level = "s"
-lto = true
-panic = "abort"
-strip = "debuginfo" # names of functions stay: messages about traps show them
-
-[workspace] # of its own, also below another one's folder
-"#;
-
-const README: &str = "# __NAME__
+/// The commands from the source to a cluster and back.
+fn readme(name: &Name, template: Template, toolkit: &Toolkit) -> String {
+    let build = toolkit.build.map(|build| format!("{build}\n")).unwrap_or_default();
+    let cluster = match template {
+        Template::Decorator => "# on a cluster; `metahook dev` needs no server there",
+        Template::Composite | Template::Customize | Template::Finalize => {
+            "kubectl apply -f crd.yaml # on a cluster; `metahook dev` needs no server there"
+        }
+    };
+    let hook = &toolkit.hook;
+    format!(
+        "# {name}
 
 ```sh
-cargo build --target wasm32-wasip1 --release
-metahook check target/wasm32-wasip1/release/__NAME__.wasm -f controller.yaml -f crd.yaml -f example.yaml
+{build}metahook check {hook} -f .
 metahook test
-metahook render -f controller.yaml -f crd.yaml -f example.yaml --module target/wasm32-wasip1/release/__NAME__.wasm
-kubectl apply -f crd.yaml # on a cluster; `metahook dev` needs no server there
-metahook dev -f controller.yaml --module target/wasm32-wasip1/release/__NAME__.wasm
+metahook render -f .
+{cluster}
+metahook dev -f controller.yaml
 metahook apply -f .
 metahook delete -f .
 ```
-";
-
-const DECORATOR_README: &str = "# __NAME__
-
-```sh
-cargo build --target wasm32-wasip1 --release
-metahook check target/wasm32-wasip1/release/__NAME__.wasm -f controller.yaml -f example.yaml
-metahook test
-metahook render -f controller.yaml -f example.yaml --module target/wasm32-wasip1/release/__NAME__.wasm
-# on a cluster; `metahook dev` needs no server there
-metahook dev -f controller.yaml --module target/wasm32-wasip1/release/__NAME__.wasm
-metahook apply -f .
-metahook delete -f .
-```
-";
+"
+    )
+}
 
 fn plural(kind: &str) -> String {
     kind.to_lowercase() + "s"
 }
 
-fn controller(name: &Name, template: Template) -> Value {
-    let wasm = json!({ "version": "v2", "wasm": { "configMap": { "namespace": name.to_string(), "name": "hook" } } });
+fn controller(name: &Name, template: Template, language: Language) -> Value {
+    let hook = stored(language, name);
     let hooks = match template {
-        Template::Customize => json!({ "sync": wasm, "customize": wasm }),
-        Template::Finalize => json!({ "sync": wasm, "finalize": wasm }),
-        Template::Composite | Template::Decorator => json!({ "sync": wasm }),
+        Template::Customize => json!({ "sync": hook, "customize": hook }),
+        Template::Finalize => json!({ "sync": hook, "finalize": hook }),
+        Template::Composite | Template::Decorator => json!({ "sync": hook }),
     };
     let maps =
         json!({ "apiVersion": "v1", "resource": "configmaps", "updateStrategy": { "method": "InPlace" } });

@@ -1,13 +1,12 @@
-//! Scaffold of a hook: the files of a folder that builds by itself, with the SDK's source beside it.
+//! Scaffold of a hook: the files of a folder that builds by itself, in Rust with the SDK's source beside it.
 
 mod files;
+mod languages;
 mod sdk;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-
-pub use files::files;
 
 /// Bytes of a name: it becomes that of a crate, a controller and a kind.
 const MAX_NAME: usize = 40;
@@ -25,14 +24,20 @@ pub enum Template {
     Finalize,
 }
 
-/// Languages of hooks; for Rust there is a scaffold.
+/// The language of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Language {
+    /// A module, by `cargo build --target wasm32-wasip1`.
     Rust,
+    /// A component in Rust, by `cargo build --target wasm32-wasip2`.
+    Component,
+    /// A module, by `GOOS=wasip1 GOARCH=wasm go build`.
     Go,
-    C,
-    Js,
+    /// A script, with types for editors.
     Python,
+    /// A script, with types for editors.
+    #[value(name = "javascript", alias = "js")]
+    JavaScript,
 }
 
 /// A name that a crate, a controller and a kind can have.
@@ -41,27 +46,24 @@ pub struct Name(String);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScaffoldError {
-    #[error(
-        "there is no scaffold for {0} yet: write the hook from the page on writing hooks, and try it with `metahook run`; any toolchain that makes a WASI preview 1 command will do"
-    )]
-    Language(&'static str),
     #[error("{} is there already: choose another name, or remove it", path.display())]
     Exists { path: PathBuf },
     #[error("{} cannot be written", path.display())]
     Write { path: PathBuf, source: io::Error },
 }
 
-impl Language {
-    /// # Errors
-    /// There is no scaffold for it.
-    pub fn check(self) -> Result<(), ScaffoldError> {
-        Err(ScaffoldError::Language(match self {
-            Self::Rust => return Ok(()),
-            Self::Go => "Go",
-            Self::C => "C",
-            Self::Js => "JavaScript",
-            Self::Python => "Python",
-        }))
+/// A new hook's folder.
+pub struct Scaffold {
+    /// The files, by their path.
+    pub files: Vec<(String, String)>,
+    /// The command that builds the hook; a script has none.
+    pub build: Option<&'static str>,
+}
+
+impl Scaffold {
+    pub fn new(name: &Name, template: Template, language: Language) -> Self {
+        let build = languages::Toolkit::of(language, template, name).build;
+        Self { files: files::files(name, template, language), build }
     }
 }
 

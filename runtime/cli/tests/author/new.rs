@@ -53,15 +53,31 @@ fn a_decorator_is_one_by_either_flag() {
 }
 
 #[test]
-fn what_is_there_stays_and_other_languages_are_refused() {
+fn each_language_has_its_hook_and_its_commands() {
+    for (language, hook, next) in [
+        ("go", "main.go", "env GOOS=wasip1 GOARCH=wasm go build -o hook.wasm . && metahook test"),
+        ("component", "src/main.rs", "cargo build --target wasm32-wasip2 --release && metahook test"),
+        ("python", "hook.py", "cd x && metahook test"),
+        ("javascript", "hook.js", "cd x && metahook test"),
+        ("js", "metahook.d.ts", "cd x && metahook test"),
+    ] {
+        for template in ["composite", "decorator", "customize", "finalize"] {
+            let folder = Folder::new();
+            let ended = folder.metahook(&["new", "x", "--lang", language, "--from", template]);
+            ended.is(0, "");
+            assert!(ended.out.contains(next), "{}", ended.out);
+            let text = std::fs::read_to_string(folder.path("x").join(hook)).unwrap();
+            assert!(!text.contains("__NAME__") && !text.contains("__KIND__"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn what_is_there_stays_and_other_names_are_refused() {
     let folder = Folder::new().with("mine/file", "x");
     folder.metahook(&["new", "mine"]).is(2, "mine is there already: choose another name, or remove it");
     assert_eq!(std::fs::read_dir(folder.path("mine")).unwrap().count(), 1);
-    for (flag, language) in [("go", "Go"), ("c", "C"), ("js", "JavaScript"), ("python", "Python")] {
-        let ended = folder.metahook(&["new", "other", "--lang", flag]);
-        ended.is(2, &format!("--lang: there is no scaffold for {language} yet"));
-    }
-    assert!(!folder.path("other").exists());
+    folder.metahook(&["new", "other", "--lang=c"]).is(2, "possible values: rust, component, go, python");
     folder.metahook(&["new", "Other"]).is(2, "lower case letters, digits and dashes");
     folder.metahook(&["new", "../other"]).is(2, "lower case letters, digits and dashes");
 }

@@ -333,7 +333,11 @@ fn files_that_do_not_fit_are_named_with_their_place() {
         .is(2, "controller.yaml, document 1 (line 1): spec: example.com/v1 things is not built in");
     bare(&["-f", "controller.yaml", "-f", "crd.yaml", "--module=hook.wasm"])
         .is(2, "the files hold no object that the controller selects, which would be example.com/v1 things");
-    render(&folder, &[]).is(2, "the sync hook of the controller is a module: name its file with --module");
+    render(&folder, &[]).is(0, "1 change");
+    std::fs::rename(folder.path("hook.wasm"), folder.path("other.wasm")).unwrap();
+    render(&folder, &[])
+        .is(2, "the sync hook of the controller is a module: build it, or name its file with --module");
+    std::fs::rename(folder.path("other.wasm"), folder.path("hook.wasm")).unwrap();
     render(&folder, &["--module=none.wasm"]).is(2, "none.wasm cannot be read");
     render(&folder, &["--module=text.wasm"]).is(1, "text.wasm: this is not a WebAssembly module");
     let mut spec: Value = serde_json::from_str(&composite(&module(), "InPlace")).unwrap();

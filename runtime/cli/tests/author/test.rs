@@ -182,7 +182,11 @@ fn what_is_missing_or_wrong_is_named() {
     folder.metahook(&["test", "-f", "none.yaml"]).is(2, "-f: none.yaml cannot be read");
     let folder = folder.with("target/wasm32-wasip1/release/second.wasm", "");
     let ended = folder.metahook(&["test"]);
-    assert!(ended.out.contains("a request needs a module: name it with --module"), "{}", ended.out);
+    assert!(
+        ended.out.contains("a request needs a module or a script: name its file with --module"),
+        "{}",
+        ended.out
+    );
     let folder = folder.with("tests/call/request.yaml", PARENT);
     let ended = folder.metahook(&["test", "--module=target/wasm32-wasip1/release/hook.wasm"]);
     assert!(ended.out.contains("and not a request: put it under `parent:`"), "{}", ended.out);

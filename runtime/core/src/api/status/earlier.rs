@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::status::{ControllerStatus, EarlierVersion, HookStatus, Report};
+use crate::api::status::{ControllerStatus, EarlierVersion, HookStatus};
 
 /// Earlier versions of a hook that a status names.
 const MAX_EARLIER: usize = 10;
@@ -16,12 +16,17 @@ pub(super) fn replaced(
     once_each(left(hook, failing).into_iter().chain(hook.earlier.iter().cloned()), next)
 }
 
-/// The hooks of the next status. Until reconciles run, hooks that are not loaded yet keep what was known of their versions.
-pub(super) fn carried_over(before: &ControllerStatus, report: &Report) -> BTreeMap<String, HookStatus> {
-    let known = before.hooks.keys().filter(|_| !report.working);
+/// The hooks of the next status, with what was known of their versions. Until reconciles run (`working`), hooks that are not
+/// loaded yet keep it, too.
+pub(super) fn carried_over(
+    before: &ControllerStatus,
+    reported: &BTreeMap<String, HookStatus>,
+    working: bool,
+) -> BTreeMap<String, HookStatus> {
+    let known = before.hooks.keys().filter(|_| !working);
     let mut hooks = BTreeMap::new();
-    for name in report.hooks.keys().chain(known) {
-        let now = report.hooks.get(name).cloned().unwrap_or_default();
+    for name in reported.keys().chain(known) {
+        let now = reported.get(name).cloned().unwrap_or_default();
         let stored = before.hooks.get(name);
         let past = stored.map(|stored| {
             left(stored, before.failing).into_iter().chain(stored.earlier.iter().cloned()).collect::<Vec<_>>()
@@ -83,7 +88,7 @@ fn once_each(
 mod tests {
     use super::*;
     use crate::api::hook::HookName;
-    use crate::api::status::{ParentCounts, next, seen_again};
+    use crate::api::status::{ParentCounts, Report, next, seen_again};
 
     fn module(digest: &str) -> HookStatus {
         HookStatus { digest: Some(digest.to_owned()), ..HookStatus::default() }

@@ -259,7 +259,7 @@ fn composed(before: &ControllerStatus, report: &Report, now: &str) -> Controller
         observed_generation: Some(report.generation),
         last_seen: before.last_seen.clone(),
         conditions,
-        hooks: carried_over(before, report),
+        hooks: carried_over(before, &report.hooks, report.working),
         parents: Some(report.counts.parents),
         settled: Some(report.counts.settled),
         failing: Some(report.counts.failing),

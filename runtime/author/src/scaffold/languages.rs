@@ -1,0 +1,130 @@
+//! Files of a scaffold that a language has of its own: the hook, how it is built, and types for editors.
+
+use serde_json::{Value, json};
+
+use super::{Language, Name, Template, sdk};
+
+/// What a language's scaffold has of its own.
+pub(super) struct Toolkit {
+    /// The hook's source, and what it is built with, by path.
+    pub(super) files: Vec<(String, String)>,
+    /// The command that builds the hook; a script has none.
+    pub(super) build: Option<&'static str>,
+    /// The file that `metahook check` is given, below the scaffold's folder.
+    pub(super) hook: String,
+}
+
+impl Toolkit {
+    pub(super) fn of(language: Language, template: Template, name: &Name) -> Self {
+        let text = |text: &str| text.replace("__NAME__", &name.to_string()).replace("__KIND__", &name.kind());
+        let file = |path: &str, content: &str| (path.to_owned(), text(content));
+        let source = source(language, template);
+        match language {
+            Language::Rust | Language::Component => {
+                let (target, build) = if language == Language::Rust {
+                    ("wasm32-wasip1", "cargo build --target wasm32-wasip1 --release")
+                } else {
+                    ("wasm32-wasip2", "cargo build --target wasm32-wasip2 --release")
+                };
+                let mut files = vec![
+                    file("Cargo.toml", CARGO_MANIFEST),
+                    file(".gitignore", "/target\n"),
+                    file("src/main.rs", source),
+                    file("vendor/metahook-sdk/Cargo.toml", sdk::MANIFEST),
+                ];
+                let sdk = sdk::SOURCES.iter();
+                files.extend(
+                    sdk.map(|(path, text)| (format!("vendor/metahook-sdk/src/{path}"), (*text).to_owned())),
+                );
+                Self { files, build: Some(build), hook: format!("target/{target}/release/{name}.wasm") }
+            }
+            Language::Go => Self {
+                files: vec![
+                    file("go.mod", "module example.com/__NAME__\n\ngo 1.21\n"),
+                    file(".gitignore", "/hook.wasm\n"),
+                    file("main.go", source),
+                ],
+                build: Some("env GOOS=wasip1 GOARCH=wasm go build -o hook.wasm ."),
+                hook: "hook.wasm".to_owned(),
+            },
+            Language::Python => Self {
+                files: vec![
+                    file("hook.py", source),
+                    file("metahook_types.pyi", include_str!("templates/python/types.txt")),
+                ],
+                build: None,
+                hook: "hook.py".to_owned(),
+            },
+            Language::JavaScript => Self {
+                files: vec![
+                    file("hook.js", source),
+                    file("metahook.d.ts", include_str!("templates/javascript/types.txt")),
+                ],
+                build: None,
+                hook: "hook.js".to_owned(),
+            },
+        }
+    }
+}
+
+/// How a controller names a hook of the language.
+pub(super) fn stored(language: Language, name: &Name) -> Value {
+    let map = json!({ "namespace": name.to_string(), "name": "hook" });
+    match language {
+        Language::Rust | Language::Component | Language::Go => {
+            json!({ "version": "v2", "wasm": { "configMap": map } })
+        }
+        Language::Python => json!({ "version": "v2", "script": { "language": "python", "configMap": map } }),
+        Language::JavaScript => {
+            json!({ "version": "v2", "script": { "language": "javascript", "configMap": map } })
+        }
+    }
+}
+
+fn source(language: Language, template: Template) -> &'static str {
+    match (language, template) {
+        (Language::Rust | Language::Component, Template::Composite) => {
+            include_str!("templates/rust/composite.txt")
+        }
+        (Language::Rust | Language::Component, Template::Decorator) => {
+            include_str!("templates/rust/decorator.txt")
+        }
+        (Language::Rust | Language::Component, Template::Customize) => {
+            include_str!("templates/rust/customize.txt")
+        }
+        (Language::Rust | Language::Component, Template::Finalize) => {
+            include_str!("templates/rust/finalize.txt")
+        }
+        (Language::Go, Template::Composite) => include_str!("templates/go/composite.txt"),
+        (Language::Go, Template::Decorator) => include_str!("templates/go/decorator.txt"),
+        (Language::Go, Template::Customize) => include_str!("templates/go/customize.txt"),
+        (Language::Go, Template::Finalize) => include_str!("templates/go/finalize.txt"),
+        (Language::Python, Template::Composite) => include_str!("templates/python/composite.txt"),
+        (Language::Python, Template::Decorator) => include_str!("templates/python/decorator.txt"),
+        (Language::Python, Template::Customize) => include_str!("templates/python/customize.txt"),
+        (Language::Python, Template::Finalize) => include_str!("templates/python/finalize.txt"),
+        (Language::JavaScript, Template::Composite) => include_str!("templates/javascript/composite.txt"),
+        (Language::JavaScript, Template::Decorator) => include_str!("templates/javascript/decorator.txt"),
+        (Language::JavaScript, Template::Customize) => include_str!("templates/javascript/customize.txt"),
+        (Language::JavaScript, Template::Finalize) => include_str!("templates/javascript/finalize.txt"),
+    }
+}
+
+const CARGO_MANIFEST: &str = r#"[package]
+name = "__NAME__"
+version = "0.1.0"
+edition = "2024"
+
+[dependencies]
+metahook-sdk = { path = "vendor/metahook-sdk" }
+serde = { version = "1", features = ["derive"] }
+serde_json = "1"
+
+[profile.release]
+opt-level = "s"
+lto = true
+panic = "abort"
+strip = "debuginfo" # names of functions stay: messages about traps show them
+
+[workspace] # of its own, also below another one's folder
+"#;
