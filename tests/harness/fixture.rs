@@ -21,6 +21,15 @@ const LABEL: &str = "metahook-test";
 /// Beside other tests, and maybe on a busy machine, all takes longer.
 const PATIENCE: f64 = 20.0;
 
+/// The kinds of guests whose scenarios use the guest's own definition.
+const GUEST_DEFINITIONS: [&str; 5] = [
+    "guests/config-propagation/crd.yaml",
+    "guests/daemon-job/crd.yaml",
+    "guests/hello/crd.yaml",
+    "guests/immortal/crd.yaml",
+    "guests/indexed-job/crd.yaml",
+];
+
 static COUNT: AtomicU32 = AtomicU32::new(1);
 
 /// Made for one test; what it made is undone in reverse order.
@@ -342,7 +351,8 @@ pub async fn prepare(plane: &ControlPlane) -> Result<()> {
     for file in ["manifests/namespace.yaml", "manifests/rbac.yaml"] {
         kubectl.run(&["apply", "--server-side", "-f", file]).await?;
     }
-    let files = ["-f", "manifests/crds", "-f", "guests/hello/crd.yaml", "-f", "guests/immortal/crd.yaml"];
+    let mut files = vec!["-f", "manifests/crds"];
+    files.extend(GUEST_DEFINITIONS.iter().flat_map(|file| ["-f", file]));
     kubectl.run(&[&["apply", "--server-side"][..], &files].concat()).await?;
     define(&plane.client().await?, &known_kind()).await?;
     let wait = ["wait", "--for=condition=Established", "--timeout=60s"];

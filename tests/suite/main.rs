@@ -19,6 +19,7 @@ mod control_planes;
 mod crds;
 mod dev;
 mod gallery;
+mod gallery_scripts;
 mod harness;
 mod hook_failures;
 mod hostile_components;
@@ -607,6 +608,11 @@ fn of_scripts() -> Vec<Test> {
         second_day::{
             the_second_day_of_a_hook,
         },
+        gallery_scripts::{
+            cases_and_properties_of_each_guest_in_python_hold,
+            indexed_job_makes_failed_pods_anew_until_all_succeeded,
+            config_propagation_follows_its_source_and_its_namespaces,
+        },
         hostile_scripts::{
             scripts_in_python_do_no_harm,
             many_scripts_in_python_that_loop_at_their_ceilings_take_turns,
@@ -619,6 +625,10 @@ fn of_scripts() -> Vec<Test> {
         },
     ];
     let javascript = tests![
+        gallery_scripts::{
+            cases_and_properties_of_each_guest_in_javascript_hold,
+            daemon_job_runs_once_on_each_node_that_matches,
+        },
         scripts::{
             a_script_in_javascript_is_a_hook_and_what_is_wrong_with_it_has_a_line,
             a_script_has_a_pin_settings_and_limits_as_a_module_has,
