@@ -327,7 +327,7 @@ async fn a_failed_compiler_is_reported_with_its_last_words() {
 #[tokio::test]
 async fn the_compiler_has_given_up_what_it_does_not_need() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_metahook"))
-        .args(["compile", "1073741824", "60"])
+        .args(["compile", "1073741824", "60", "machine"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

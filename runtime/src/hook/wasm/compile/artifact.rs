@@ -193,6 +193,7 @@ impl Hasher for Settings {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{CodeTarget, engine_config};
     use super::*;
 
     fn key() -> SealKey {
@@ -247,7 +248,10 @@ mod tests {
 
     #[test]
     fn a_name_depends_on_module_and_engine_settings() {
-        let engine = |fuel| Engine::new(super::super::engine_config().consume_fuel(fuel)).unwrap();
+        let engine = |fuel| {
+            let mut config = engine_config(WasmKind::Module, CodeTarget::Baseline);
+            Engine::new(config.consume_fuel(fuel)).unwrap()
+        };
         let digest = Digest::of(b"module");
         let name = Name::new(digest, &engine(true));
         assert_eq!(name, Name::new(digest, &engine(true)));

@@ -24,9 +24,7 @@ use tokio::time::Instant;
 use wasmtime::Engine;
 
 use super::outline::WasmKind;
-use super::{
-    ModuleBounds, ModuleError, ModuleSettings, Unpacked, check, component_engine_config, engine_config,
-};
+use super::{CodeTarget, ModuleBounds, ModuleError, ModuleSettings, Unpacked, check, engine_config};
 
 /// Bytes of compiled code: a module of 100 KB makes half a megabyte.
 pub(super) const MAX_ARTIFACT: u64 = 256 << 20;
@@ -40,7 +38,7 @@ const THREADS: u64 = 2;
 /// Bytes of a compiler's output that are written at once.
 const PIECE: usize = 256 << 10;
 
-/// The command of this program that compiles; the memory in bytes and the processor time in seconds follow.
+/// The command of this program that compiles; the memory in bytes, the processor time in seconds and the target follow.
 const COMMAND: &str = "compile";
 
 /// A compiler that waits so many times longer than its processor time hangs, or the machine does.
@@ -84,6 +82,7 @@ impl Compiler {
         &self,
         module: Source,
         bounds: &ModuleBounds,
+        target: CodeTarget,
         output: File,
     ) -> Result<(File, Instant), ModuleError> {
         // The semaphore is never closed.
@@ -94,7 +93,7 @@ impl Compiler {
             Source::Memory(module) => (Stdio::piped(), Some(module)),
         };
         let mut child =
-            self.spawn(bounds, stdin).map_err(|error| ModuleError::NoCompiler(error.to_string()))?;
+            self.spawn(bounds, target, stdin).map_err(|error| ModuleError::NoCompiler(error.to_string()))?;
         self.started.fetch_add(1, Ordering::Relaxed);
         let time = bounds.compile_time;
         let exchange =
@@ -108,13 +107,14 @@ impl Compiler {
         if status.success() { Ok((output, start)) } else { Err(explain(status, &stderr, bounds)) }
     }
 
-    fn spawn(&self, bounds: &ModuleBounds, stdin: Stdio) -> io::Result<Child> {
+    fn spawn(&self, bounds: &ModuleBounds, target: CodeTarget, stdin: Stdio) -> io::Result<Child> {
         // The kernel counts whole seconds.
         let processor = bounds.compile_time.as_secs_f64().ceil().max(1.0);
         Command::new(&self.program)
             .arg(COMMAND)
             .arg(bounds.compile_memory.to_string())
             .arg(processor.to_string())
+            .arg(target.as_str())
             .env_clear()
             // On a large machine one per core would not fit into its address space.
             .env("RAYON_NUM_THREADS", THREADS.to_string())
@@ -199,8 +199,12 @@ pub fn compile(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode
         return None;
     }
     let mut number = || arguments.next()?.to_str()?.parse::<u64>().ok();
-    let compiled = match (number(), number()) {
-        (Some(memory), Some(processor)) => limit(memory, processor).map_err(broken).and_then(|()| run()),
+    let (memory, processor) = (number(), number());
+    let target = arguments.next().and_then(|target| CodeTarget::parse(target.to_str()?));
+    let compiled = match (memory, processor, target) {
+        (Some(memory), Some(processor), Some(target)) => {
+            limit(memory, processor).map_err(broken).and_then(|()| run(target))
+        }
         _ => Err(broken("only the server itself calls this command")),
     };
     let Err((text, code)) = compiled else { return Some(ExitCode::SUCCESS) };
@@ -220,14 +224,15 @@ fn broken(why: impl Display) -> Failed {
     (format!("{why:#}"), ExitCode::FAILURE)
 }
 
-fn run() -> Result<(), Failed> {
+fn run(target: CodeTarget) -> Result<(), Failed> {
     let mut module = Vec::new();
     io::stdin().lock().read_to_end(&mut module).map_err(broken)?;
     check::validate(&module).map_err(refused)?;
-    let engine = |config| Engine::new(&config).map_err(broken);
-    let artifact = match WasmKind::of(&module) {
-        WasmKind::Module => engine(engine_config())?.precompile_module(&module),
-        WasmKind::Component => engine(component_engine_config())?.precompile_component(&module),
+    let kind = WasmKind::of(&module);
+    let engine = Engine::new(&engine_config(kind, target)).map_err(broken)?;
+    let artifact = match kind {
+        WasmKind::Module => engine.precompile_module(&module),
+        WasmKind::Component => engine.precompile_component(&module),
     };
     let artifact = artifact.map_err(refused)?;
     io::stdout().lock().write_all(&artifact).map_err(broken)
@@ -303,7 +308,8 @@ mod tests {
     async fn a_missing_compiler_is_an_error() {
         let compiler = Compiler::new(&ModuleSettings::new("/nowhere/at/all"));
         let source = Source::Memory(Vec::new().into());
-        let error = compiler.compile(source, &BOUNDS, tempfile::tempfile().unwrap()).await.err();
+        let error =
+            compiler.compile(source, &BOUNDS, CodeTarget::Machine, tempfile::tempfile().unwrap()).await.err();
         assert_eq!(error, Some(ModuleError::NoCompiler("No such file or directory (os error 2)".into())));
         assert_eq!(compiler.started.into_inner(), 0);
     }

@@ -44,9 +44,10 @@ use code_space::LoadedCode;
 pub use compiler::compile;
 use compiler::{Compiler, Source};
 pub(super) use engine::Engines;
-pub use engine::{component_engine_config, engine_config};
+pub use engine::{CodeTarget, engine_config};
 pub use module_error::ModuleError;
-use outline::{OutlineBounds, WasmKind};
+use outline::OutlineBounds;
+pub use outline::WasmKind;
 pub use start_work::StartWork;
 
 /// Bytes of an error that a module or wasmtime describes.
@@ -231,7 +232,7 @@ impl CodeLoader {
         let engine = self.engines.of(kind);
         let name = Name::new(facts.digest, engine);
         if let Some(path) = shipped
-            && let Some(code) = self.shipped(&name, kind, path, bounds).await?
+            && let Some(code) = self.shipped(facts.digest, kind, path, bounds).await?
         {
             return Ok((code, Origin::Cached(start.elapsed())));
         }
@@ -245,7 +246,7 @@ impl CodeLoader {
             Ok((source, output))
         };
         let (source, output) = blocking(create).await?;
-        let (artifact, start) = self.compiled(source, bounds, output).await?;
+        let (artifact, start) = self.compiled(source, bounds, CodeTarget::Machine, output).await?;
         let artifact = Arc::new(artifact);
         let engine = engine.clone();
         let compiled = Arc::clone(&artifact);
@@ -264,14 +265,15 @@ impl CodeLoader {
         Ok((code, Origin::Compiled(start.elapsed())))
     }
 
-    /// What the compiler makes of a module, in the file `output`; and when its turn came.
+    /// What the compiler makes of a module for a target, in the file `output`; and when its turn came.
     async fn compiled(
         &self,
         source: Source,
         bounds: &ModuleBounds,
+        target: CodeTarget,
         output: File,
     ) -> Result<(Artifact, Instant), ModuleError> {
-        let (output, start) = self.compiler.compile(source, bounds, output).await?;
+        let (output, start) = self.compiler.compile(source, bounds, target, output).await?;
         let size = output.metadata().map_err(|error| ModuleError::Code(error.to_string()))?.len();
         Ok((Artifact::new(output, self.loaded.add(size, bounds.code)?), start))
     }

@@ -10,11 +10,14 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
+use wasmtime::Engine;
 
 use super::artifact::{Artifact, Name, SealKey, Stored};
 use super::compiler::Source;
 use super::outline::WasmKind;
-use super::{Code, CodeLoader, Inspected, ModuleBounds, ModuleError, blocking};
+use super::{
+    Code, CodeLoader, CodeTarget, Digest, Inspected, ModuleBounds, ModuleError, blocking, engine_config,
+};
 
 #[derive(Debug, thiserror::Error)]
 enum ShippedError {
@@ -39,23 +42,30 @@ fn key() -> SealKey {
     SealKey::of(b"runners that are compiled when they are built")
 }
 
+/// The name of a runner's code, which is for all machines of the architecture.
+fn name(digest: Digest, kind: WasmKind) -> wasmtime::Result<Name> {
+    let engine = Engine::new(&engine_config(kind, CodeTarget::Baseline))?;
+    Ok(Name::new(digest, &engine))
+}
+
 impl CodeLoader {
     /// The code that lies beside a runner. Where there is none that fits, the runner is compiled.
     pub(super) async fn shipped(
         &self,
-        name: &Name,
+        digest: Digest,
         kind: WasmKind,
         path: &Path,
         bounds: &ModuleBounds,
     ) -> Result<Option<Code>, ModuleError> {
         let own = self.own(bounds.code);
         let engine = self.engines.of(kind).clone();
-        let (name, path) = (name.clone(), path.to_owned());
+        let path = path.to_owned();
         let find = move || {
             let code = (|| {
                 // What is replaced while it is mapped would end the server: it runs a copy.
                 let stored = open(&path)?;
                 let own = own(stored.len)?;
+                let name = name(digest, kind).map_err(ShippedError::Engine)?;
                 let artifact = Artifact::open(&key(), &name, stored, own)?.ok_or(ShippedError::Seal)?;
                 artifact.load(&engine, kind).map_err(ShippedError::Engine)
             })();
@@ -83,8 +93,7 @@ impl CodeLoader {
         path: &Path,
     ) -> Result<(), ModuleError> {
         let kind = WasmKind::of(&module.bytes);
-        let name = Name::new(facts.digest, self.engines.of(kind));
-        if self.shipped(&name, kind, path, bounds).await?.is_some() {
+        if self.shipped(facts.digest, kind, path, bounds).await?.is_some() {
             return Ok(());
         }
         let folder = path.to_owned();
@@ -93,7 +102,9 @@ impl CodeLoader {
                 .map_err(|error| ModuleError::Code(format!("the folder of {}: {error}", folder.display())))
         };
         blocking(check).await?;
-        let (artifact, _) = self.compiled(Source::Memory(module), bounds, self.files.create()?).await?;
+        let (source, output) = (Source::Memory(module), self.files.create()?);
+        let (artifact, _) = self.compiled(source, bounds, CodeTarget::Baseline, output).await?;
+        let name = name(facts.digest, kind).map_err(|error| ModuleError::Code(error.to_string()))?;
         let path = path.to_owned();
         let write = move || {
             let new = path.with_extension(format!("code.{}", std::process::id()));

@@ -232,7 +232,7 @@ mod tests {
     use wasmtime::Engine;
 
     use super::super::check::ALLOWED_IN_COMPONENTS;
-    use super::super::component_engine_config;
+    use super::super::{CodeTarget, WasmKind, engine_config};
     use super::*;
 
     /// Instances, each of which exports the one before twice.
@@ -288,7 +288,7 @@ mod tests {
     /// Each byte of the artifact is some bytes of the server.
     #[test]
     fn the_engine_writes_out_no_more_than_is_counted() {
-        let engine = Engine::new(&component_engine_config()).unwrap();
+        let engine = Engine::new(&engine_config(WasmKind::Component, CodeTarget::Machine)).unwrap();
         let artifact = |levels| {
             let text = doubling(levels) + &format!(r#"(export "x" (instance $i{levels}))"#);
             (engine.precompile_component(&bytes(&text)).unwrap().len() as u64, found(&text))

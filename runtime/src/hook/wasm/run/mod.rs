@@ -27,7 +27,7 @@ use wasmtime::{InstancePre, Linker, Store, Trap};
 
 use super::compile::{
     Code, CodeSpace, Compiled, Digest, Engines, ModuleError, ModuleFacts, ModuleSettings, Origin, StartWork,
-    component_engine_config, engine_config,
+    WasmKind,
 };
 use super::wasi::{
     self, CallState, ComponentState, Exit, MAX_INSTANCES, MAX_MEMORIES, MAX_TABLES, YIELD_INTERVAL,
@@ -152,8 +152,8 @@ impl Runtime {
         let per_call = PerCall { instances: MAX_INSTANCES, memories: MAX_MEMORIES, tables: MAX_TABLES };
         let components = pool(settings, max_table_elements, max_begun(settings.concurrency), per_call);
         let engines = Engines {
-            modules: engine(engine_config, modules)?,
-            components: engine(component_engine_config, components)?,
+            modules: engine(WasmKind::Module, modules)?,
+            components: engine(WasmKind::Component, components)?,
         };
         let linker = wasi::linker(&engines.modules)?;
         let component_linker = wasi::component_linker(&engines.components)?;

@@ -1,12 +1,14 @@
 //! Pools of the engines: memory, tables and stacks of calls, kept from one call to the next.
 
-use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use super::RuntimeSettings;
 use super::concurrency::max_begun;
+use crate::hook::wasm::compile::{CodeTarget, WasmKind, engine_config};
 
 /// An engine with a pool of instances; without one where the address space for it is missing.
-pub(super) fn engine(config: fn() -> Config, pool: PoolingAllocationConfig) -> wasmtime::Result<Engine> {
+pub(super) fn engine(kind: WasmKind, pool: PoolingAllocationConfig) -> wasmtime::Result<Engine> {
+    let config = || engine_config(kind, CodeTarget::Machine);
     let mut pooling = config();
     pooling.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     Engine::new(&pooling).or_else(|error| {
