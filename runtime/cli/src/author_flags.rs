@@ -9,13 +9,13 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::SpecError;
 use metahook_core::api::hook::HookName;
-use metahook_core::api::policy::{LimitBounds, Limits, WasmLimits};
+use metahook_core::api::policy::{Limits, WasmLimits};
 
 use metahook_author::documents::{Document, DocumentError, read_bytes};
 use metahook_author::hook_modules::{Found, HookModules};
 use metahook_author::progress::Progress;
 use metahook_author::render::hooks::HookFiles;
-use metahook_author::sandbox::{LoadError, Sandbox};
+use metahook_author::sandbox::{LoadError, Sandbox, limit_bounds};
 use metahook_server::hook::wasm::compile::ModuleSettings;
 use metahook_server::hook::wasm::run::{Files, MountedFolder};
 
@@ -33,7 +33,7 @@ pub struct LimitFlags {
     /// Time of the call; 10s when absent.
     #[arg(long = "limits.timeout", value_name = "DURATION")]
     pub limits_timeout: Option<String>,
-    /// Instructions of the call; 1000000000 when absent.
+    /// Instructions of the call; 1000000000 when absent, four times as many for a script.
     #[arg(long = "limits.instructions", value_name = "N")]
     pub limits_instructions: Option<u64>,
     /// Bytes of the answer; 4Mi when absent.
@@ -116,8 +116,8 @@ impl HookFileFlags {
 }
 
 impl LimitFlags {
-    /// As the server checks the limits of a spec.
-    pub(super) fn limits(&self) -> Result<Limits, SpecError> {
+    /// As the server checks the limits of a spec. `hook`: the file of the module or script.
+    pub(super) fn limits(&self, hook: &Path) -> Result<Limits, SpecError> {
         let limits = WasmLimits {
             memory: self.limits_memory.clone(),
             timeout: self.limits_timeout.clone(),
@@ -125,7 +125,7 @@ impl LimitFlags {
             output: self.limits_output.clone(),
             log: self.limits_log.clone(),
         };
-        limits.check("--limits", &LimitBounds::default())
+        limits.check("--limits", &limit_bounds(hook))
     }
 }
 
@@ -195,15 +195,20 @@ fn file(path: &Path, left: u64, folder: &dyn Fn() -> String) -> Result<Vec<u8>, 
 
 #[cfg(test)]
 mod tests {
+    use metahook_core::api::policy::LimitBounds;
+
     use super::*;
 
     #[test]
     fn limits_are_checked_as_those_of_a_spec() {
-        assert_eq!(LimitFlags::default().limits(), Ok(LimitBounds::default().default));
+        assert_eq!(LimitFlags::default().limits(Path::new("hook.wasm")), Ok(LimitBounds::default().default));
+        let script = LimitFlags::default().limits(Path::new("hook.py")).unwrap();
+        assert_eq!(script, LimitBounds::default().for_scripts().default);
+        assert_eq!(script.instructions, 4_000_000_000);
         let asked = LimitFlags { limits_memory: Some("512Mi".to_owned()), ..LimitFlags::default() };
-        assert_eq!(asked.limits().unwrap().memory, 512 << 20);
+        assert_eq!(asked.limits(Path::new("hook.wasm")).unwrap().memory, 512 << 20);
         let above = LimitFlags { limits_memory: Some("513Mi".to_owned()), ..LimitFlags::default() };
-        let error = above.limits().unwrap_err().to_string();
+        let error = above.limits(Path::new("hook.wasm")).unwrap_err().to_string();
         assert!(
             error.starts_with("--limits.memory: 513Mi is above this server's ceiling of 512Mi"),
             "{error}"

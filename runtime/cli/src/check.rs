@@ -108,7 +108,7 @@ struct OfFiles {
 impl Check {
     /// Results go to `out`, remarks to `say`.
     pub async fn run(&self, out: impl Write, mut say: impl Write) -> Result<(), CheckError> {
-        let limits = self.limits.limits()?;
+        let limits = self.limits.limits(&self.module)?;
         let flags = HookFileFlags {
             module: Some(self.module.clone()),
             mount: self.mount.clone(),

@@ -198,7 +198,7 @@ pub struct HookLimits {
     /// Most time that a spec may ask for.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub hook_timeout_max: Duration,
-    /// Instructions of a call.
+    /// Instructions of a call; four times as many for a script.
     #[arg(long, value_name = "N", default_value_t = 1_000_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub hook_instructions: u64,
     /// Most instructions that a spec may ask for.

@@ -131,7 +131,7 @@ impl Run {
         mut say: impl Write,
         terminal: bool,
     ) -> Result<(), RunError> {
-        let limits = self.limits.limits()?;
+        let limits = self.limits.limits(&self.module)?;
         let mounts = self.mount.iter().map(MountFlag::read).collect::<Result<Vec<_>, _>>()?;
         let (text, value) = read_one_as_json(&self.request).map_err(RunError::Request)?;
         if !value.is_object() {

@@ -126,7 +126,9 @@ async fn calls(
         let request = RequestOf::new(&value, None);
         let module = files.modules.of_hook(shared, request.hook);
         let module = module.ok_or("a request needs a module or a script: name its file with --module")?;
-        let hook = files.hook(module, LimitBounds::default().default);
+        let bounds = LimitBounds::default();
+        let bounds = if module.is_script() { bounds.for_scripts() } else { bounds };
+        let hook = files.hook(module, bounds.default);
         let (text, value) = with_kinds(shared, text, value);
         let input = Input {
             controller: if request.controller.is_empty() { "metahook" } else { &request.controller },

@@ -114,19 +114,19 @@ pub(super) fn with_unicode(request: &Value) -> Option<Value> {
     Some(request)
 }
 
-/// The request with many children like those that there are, each with a name and a uid of its own; `None`: there are
-/// none.
+/// The request with many children in all, like those that there are, each with a name and a uid of its own; `None`: there
+/// are none.
 pub(super) fn with_many_children(request: &Value) -> Option<Value> {
     let mut request = request.clone();
     let word = CHILDREN.into_iter().find(|word| request.get(*word).is_some())?;
     let groups = request.get_mut(word)?.as_object_mut()?;
-    let mut is_more = false;
+    let kinds =
+        groups.values().filter(|group| group.as_object().is_some_and(|group| !group.is_empty())).count();
     for group in groups.values_mut().filter_map(Value::as_object_mut) {
         let Some((name, example)) = group.iter().next().map(|(name, one)| (name.clone(), one.clone())) else {
             continue;
         };
-        is_more = true;
-        for number in group.len()..MANY {
+        for number in group.len()..MANY.div_ceil(kinds) {
             let mut copy = example.clone();
             if let Some(metadata) = copy.get_mut("metadata").and_then(Value::as_object_mut) {
                 let own = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -136,7 +136,7 @@ pub(super) fn with_many_children(request: &Value) -> Option<Value> {
             group.insert(format!("{name}-{number}"), copy);
         }
     }
-    is_more.then_some(request)
+    (kinds > 0).then_some(request)
 }
 
 #[cfg(test)]
@@ -166,6 +166,9 @@ mod tests {
         let many = with_many_children(&request()).unwrap();
         assert_eq!(many["children"]["Pod.v1"].as_object().unwrap().len(), MANY);
         assert_eq!(many["children"]["Service.v1"], json!({}));
+        let pod = json!({ "p": { "metadata": { "name": "p" } } });
+        let two = with_many_children(&json!({ "children": { "Pod.v1": pod, "Service.v1": pod } })).unwrap();
+        assert_eq!(two["children"]["Pod.v1"].as_object().unwrap().len(), MANY / 2);
         assert_eq!(with_many_children(&json!({"children": {"Pod.v1": {}}})), None);
         let unknown = with_unknown_fields(&request()).unwrap();
         assert!(

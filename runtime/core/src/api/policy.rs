@@ -131,6 +131,19 @@ impl Default for LimitBounds {
     }
 }
 
+/// An interpreter takes some hundred thousand instructions before a script begins, and a hundred times those of a module after that.
+const SCRIPT_INSTRUCTIONS: u64 = 4;
+
+impl LimitBounds {
+    /// The same for scripts, which have room for more instructions where their spec names none.
+    #[must_use]
+    pub fn for_scripts(&self) -> Self {
+        let Self { default, ceiling } = *self;
+        let more = default.instructions.saturating_mul(SCRIPT_INSTRUCTIONS).min(ceiling.instructions);
+        Self { default: Limits { instructions: more, ..default }, ceiling }
+    }
+}
+
 impl WasmLimits {
     /// `field` is that of the limits.
     pub fn check(&self, field: &str, bounds: &LimitBounds) -> Result<Limits, SpecError> {

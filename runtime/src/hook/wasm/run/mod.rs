@@ -313,6 +313,10 @@ impl Runtime {
 }
 
 impl Module {
+    pub fn is_script(&self) -> bool {
+        self.script.is_some()
+    }
+
     /// Whether a call may have its first slice on its caller's thread. A component's may not: the host copies a text that it
     /// returns, or hands from one of its parts to another, in one piece.
     fn may_begin_here(&self) -> bool {
