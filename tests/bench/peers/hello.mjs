@@ -1,4 +1,5 @@
-// The tutorial's hook behind Node.js's own web server, for `cargo xtask bench guests`; prints its address.
+// The tutorial's hook behind Node.js's own web server, for `cargo xtask bench guests`; prints its address, and
+// serves until the end of its standard input.
 import { createServer } from "node:http";
 
 function sync(parent, children) {
@@ -26,3 +27,4 @@ const server = createServer((request, response) => {
   });
 });
 server.listen(0, "127.0.0.1", () => console.log(`http://127.0.0.1:${server.address().port}`));
+process.stdin.resume().on("end", () => process.exit());

@@ -1,6 +1,10 @@
-"""The tutorial's hook behind Python's own web server, for `cargo xtask bench guests`; prints its address."""
+"""The tutorial's hook behind Python's own web server, for `cargo xtask bench guests`; prints its address, and serves until
+the end of its standard input."""
 
 import json
+import os
+import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -35,7 +39,13 @@ class Controller(BaseHTTPRequestHandler):
         pass
 
 
+def end_with_input():
+    sys.stdin.read()
+    os._exit(0)
+
+
 if __name__ == "__main__":
     server = ThreadingHTTPServer(("127.0.0.1", 0), Controller)
     print("http://%s:%d" % server.server_address, flush=True)
+    threading.Thread(target=end_with_input, daemon=True).start()
     server.serve_forever()

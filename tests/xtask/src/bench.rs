@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use binaries::paths;
 use clap::{Args, Subcommand};
 
+use crate::bench_hooks;
 use crate::cargo::{cargo, exec, run as run_cargo};
 use crate::children;
 use crate::{guests, runners};
@@ -54,6 +55,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         What::Hook => calls("hook")?,
         What::Guests => {
             guests::build_components(&["hello"])?;
+            bench_hooks::build()?;
             runners::build_what_can_be()?;
             calls("guests")?
         }

@@ -26,7 +26,8 @@ pub(crate) fn build_all() -> Result<()> {
     build(&rust.iter().map(String::as_str).collect::<Vec<_>>())?;
     build_target(COMPONENT_TARGET, &COMPONENTS)?;
     let folder = folder()?;
-    go.iter().try_for_each(|name| build_go(name, &folder))?;
+    let sources = paths::workspace().join("guests");
+    go.iter().try_for_each(|name| build_go(&sources.join(name), &folder.join(format!("{name}.wasm"))))?;
     go.iter().try_for_each(|name| print_size(name))
 }
 
@@ -51,7 +52,8 @@ fn build_target(target: &str, packages: &[&str]) -> Result<()> {
     run(command.args(packages.iter().flat_map(|name| ["-p", name])))
 }
 
-fn folder() -> Result<PathBuf> {
+/// Folder of the modules of preview 1.
+pub(crate) fn folder() -> Result<PathBuf> {
     Ok(paths::target()?.join(TARGET).join("guest"))
 }
 
@@ -69,10 +71,10 @@ fn print_size(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Builds a guest that is a Go module without dependencies.
-fn build_go(name: &str, into: &Path) -> Result<()> {
+/// Builds a module of a folder that is a Go module without dependencies.
+pub(crate) fn build_go(source: &Path, into: &Path) -> Result<()> {
     let mut go = Command::new("go");
-    go.current_dir(paths::workspace().join("guests").join(name))
+    go.current_dir(source)
         .envs([
             ("GOOS", "wasip1"),
             ("GOARCH", "wasm"),
@@ -81,9 +83,9 @@ fn build_go(name: &str, into: &Path) -> Result<()> {
             ("GOFLAGS", ""),
         ])
         .args(["build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o"])
-        .arg(into.join(format!("{name}.wasm")));
+        .arg(into);
     let status = children::wait(&mut go).context("install Go (https://go.dev/dl)")?;
-    ensure!(status.success(), "go build of guests/{name} failed ({status})");
+    ensure!(status.success(), "go build of {} failed ({status})", source.display());
     Ok(())
 }
 

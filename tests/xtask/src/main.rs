@@ -7,6 +7,7 @@
 
 mod attack;
 mod bench;
+mod bench_hooks;
 mod cargo;
 mod cases;
 mod chart;

@@ -1,4 +1,4 @@
-//! Calls of hooks, measured: `cargo xtask bench hook` and `neighbours` build this program and run it.
+//! Calls of hooks, measured: `cargo xtask bench hook`, `guests` and `neighbours` build this program and run it.
 //!
 //! A goal that is missed is printed and is no error.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands print")]
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     exit_code(match options.bench {
         Bench::Hook => hook::run(options.json),
-        Bench::Guests => guests::run(),
+        Bench::Guests => guests::run(options.json),
         Bench::Neighbours => neighbours::run(options.json),
     })
 }

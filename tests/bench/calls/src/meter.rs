@@ -2,10 +2,16 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
 use crate::stats::Times;
+
+/// A program ends by itself within this time after the end of its standard input, or it is killed.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+const END_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Ends when it is dropped: its standard input does.
 pub(crate) struct Meter {
@@ -44,7 +50,40 @@ impl Meter {
 impl Drop for Meter {
     fn drop(&mut self) {
         drop(self.ask.take());
+        let end = Instant::now() + END_TIMEOUT;
         // Its exit code says nothing more.
-        drop(self.child.wait());
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() >= end {
+                drop(self.child.kill());
+                drop(self.child.wait());
+                return;
+            }
+            thread::sleep(END_INTERVAL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the program still runs after its meter was dropped.
+    fn runs_on(script: &str) -> bool {
+        let mut meter = Meter::start(Command::new("sh").args(["-c", script])).unwrap();
+        let process = format!("/proc/{}", meter.line().unwrap());
+        drop(meter);
+        std::path::Path::new(&process).exists()
+    }
+
+    #[test]
+    fn a_program_ends_with_its_input() {
+        let start = Instant::now();
+        assert!(!runs_on("echo $$; exec cat"));
+        assert!(start.elapsed() < END_TIMEOUT);
+    }
+
+    #[test]
+    fn a_program_that_ignores_the_end_of_its_input_is_killed() {
+        assert!(!runs_on("echo $$; exec sleep 60"));
     }
 }

@@ -5,6 +5,8 @@
 //! run MODULE REQUEST COUNT                     the same without the answer
 //! compile MODULE COUNT                         from the bytes of a module to one that can be called
 //! cached FOLDER MODULE COUNT                   the same with what was compiled and kept in the folder
+//! guest MODULE REQUEST                         of a hook that is loaded anew, as `Meter::guest` says
+//! runners                                      compiles the interpreters of scripts where no code lies beside them
 //! beside NEIGHBOUR MODULE REQUEST MILLISECONDS as `answer`, by each worker of a controller for so long, while those of
 //!                                              another one call the neighbour again and again; `-` is no neighbour
 //! ```
@@ -98,6 +100,11 @@ impl Meter {
                 let subject = Subject { answers: way == "answer", ..self.subject(module, request).await? };
                 let count = count.parse()?;
                 tokio::spawn(async move { subject.times(count).await }).await?
+            }
+            ["runners"] => {
+                let start = Instant::now();
+                self.registry.compile_runners().await?;
+                Ok(vec![start.elapsed()])
             }
             ["guest", module, request] => self.guest(module, request).await,
             ["compile", module, count] => self.load(None, module, count.parse()?).await,

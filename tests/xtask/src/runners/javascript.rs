@@ -14,13 +14,13 @@ use crate::guests;
 const TARGET: &str = "wasm32-wasip1";
 
 /// Where Debian's wasi-libc has its headers.
-const HEADERS: &str = "/usr/include/wasm32-wasi";
+pub(crate) const HEADERS: &str = "/usr/include/wasm32-wasi";
 
 /// Versions of clang, the newest that was tried first.
 const VERSIONS: [&str; 3] = ["-19", "-16", ""];
 
-/// Why it cannot be built here.
-pub(super) fn missing() -> Option<String> {
+/// Why it cannot be built here: C for WASI is missing.
+pub(crate) fn missing() -> Option<String> {
     let install = "(Debian: apt-get install clang-19 llvm-19 wasi-libc)";
     if version().is_none() {
         return Some(format!("clang and llvm-ar are missing {install}"));
@@ -29,7 +29,7 @@ pub(super) fn missing() -> Option<String> {
 }
 
 /// The first version with a compiler and an archiver.
-fn version() -> Option<&'static str> {
+pub(crate) fn version() -> Option<&'static str> {
     let is_there = |program: &str| {
         let asked =
             Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -1,7 +1,7 @@
 //! `cargo xtask runners`: builds the interpreters of scripts into the folder `runners` of the target folder, where the server of
 //! this build finds them, and has it compile them. They are kept in the cache by what they are made of.
 
-mod javascript;
+pub(crate) mod javascript;
 mod python;
 
 use std::fs::{self, Permissions};
@@ -112,7 +112,7 @@ fn place(language: Language) -> Result<()> {
     fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
     let placed = folder.join(format!("{name}.wasm"));
     let size = fs::copy(&file, &placed).with_context(|| format!("cannot write {}", placed.display()))?;
-    println!("{name}.wasm  {size} bytes  {}", placed.display());
+    eprintln!("{name}.wasm  {size} bytes  {}", placed.display());
     Ok(())
 }
 

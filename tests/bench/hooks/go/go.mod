@@ -1,0 +1,3 @@
+module metahook/tests/bench/hooks/go
+
+go 1.26
