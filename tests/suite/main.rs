@@ -54,6 +54,7 @@ mod shadows;
 mod table;
 mod taken_rights;
 mod tutorial;
+mod tutorial_scripts;
 mod wasm;
 
 use std::env;
@@ -197,6 +198,9 @@ fn of_controllers() -> Vec<Test> {
     tests![
         tutorial::{
             the_files_of_the_tutorial_work_as_they_are,
+        },
+        tutorial_scripts::{
+            the_pages_in_python_and_javascript_work_as_they_are,
         },
         immortal::{
             the_files_of_the_guest_work_as_they_are_and_pods_go_with_their_container,

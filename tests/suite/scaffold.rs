@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 
 /// Runs a program in a folder; what it prints on stdout.
-async fn runs(folder: &Path, target: Option<&Path>, line: &[&str]) -> Result<String> {
+pub(crate) async fn runs(folder: &Path, target: Option<&Path>, line: &[&str]) -> Result<String> {
     let (program, arguments) = line.split_first().context("a program")?;
     let program = match *program {
         "metahook" => paths::server()?.into_os_string(),
