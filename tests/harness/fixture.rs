@@ -22,7 +22,8 @@ const LABEL: &str = "metahook-test";
 const PATIENCE: f64 = 20.0;
 
 /// The kinds of guests whose scenarios use the guest's own definition.
-const GUEST_DEFINITIONS: [&str; 6] = [
+const GUEST_DEFINITIONS: [&str; 7] = [
+    "guests/catset/crd.yaml",
     "guests/config-propagation/crd.yaml",
     "guests/daemon-job/crd.yaml",
     "guests/hello/crd.yaml",

@@ -208,6 +208,7 @@ fn of_controllers() -> Vec<Test> {
         },
         gallery::{
             bluegreen_switches_when_the_new_side_is_ready,
+            catset_makes_and_deletes_its_pods_one_at_a_time,
             service_per_pod_follows_its_stateful_set,
         },
         config_restart::{
