@@ -22,12 +22,14 @@ const LABEL: &str = "metahook-test";
 const PATIENCE: f64 = 20.0;
 
 /// The kinds of guests whose scenarios use the guest's own definition.
-const GUEST_DEFINITIONS: [&str; 5] = [
+const GUEST_DEFINITIONS: [&str; 7] = [
+    "guests/catset/crd.yaml",
     "guests/config-propagation/crd.yaml",
     "guests/daemon-job/crd.yaml",
     "guests/hello/crd.yaml",
     "guests/immortal/crd.yaml",
     "guests/indexed-job/crd.yaml",
+    "guests/secret-propagation/crd.yaml",
 ];
 
 static COUNT: AtomicU32 = AtomicU32::new(1);

@@ -11,7 +11,7 @@ const OWN_PROXY: &str = "its proxy has a kubeconfig of its own";
 const REFUSED: &str = "no roles are printed for a spec that is refused";
 
 /// Modules of tests, or single tests.
-const ALL_RIGHTS: [(&str, &str); 25] = [
+const ALL_RIGHTS: [(&str, &str); 26] = [
     ("customize::", KINDS_OF_HOOKS),
     ("cases_decorators::c35_", KINDS_OF_HOOKS),
     ("decorator_hooks::related_objects_are_shown_and_followed", KINDS_OF_HOOKS),
@@ -28,6 +28,7 @@ const ALL_RIGHTS: [(&str, &str); 25] = [
     ("accounts::", OWN_ACCOUNTS),
     ("taken_rights::", OWN_ACCOUNTS),
     ("config_restart::with_an_account_it_restarts_pods_where_that_one_may_and_nowhere_else", OWN_ACCOUNTS),
+    ("gallery_copies::secret_propagation_with_an_account_needs_rights_everywhere", OWN_ACCOUNTS),
     ("lifecycle::the_server_is_ready_before_controllers_can_be_listed", OWN_ACCOUNTS),
     ("mounts::rights_to_the_named_objects_alone_suffice", OWN_ACCOUNTS),
     ("immortal::the_files_of_the_guest_work_as_they_are_and_pods_go_with_their_container", FILES),

@@ -1,15 +1,15 @@
 //! The gallery of guests: each on the real control plane, and with the cases of its folder.
 
-use acceptance::api::{Kind, SERVICE};
+use acceptance::api::{Kind, Objects, POD, SERVICE};
 use acceptance::fixture::{Fixture, guest};
-use acceptance::objects::text;
+use acceptance::objects::{Composite, Parent, text, uid};
 use acceptance::paths;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 /// The guests whose folders have cases.
-const WITH_CASES: [&str; 2] = ["bluegreen", "service-per-pod"];
+const WITH_CASES: [&str; 3] = ["bluegreen", "catset", "service-per-pod"];
 
 pub(crate) async fn the_cases_of_each_guest_pass(test: &mut Fixture) -> Result<()> {
     for name in WITH_CASES {
@@ -124,5 +124,94 @@ pub(crate) async fn service_per_pod_follows_its_stateful_set(test: &mut Fixture)
     sets.delete("web").await?;
     sets.until_gone("web").await?;
     ensure!(services.list().await?.is_empty(), "a Service outlives its StatefulSet");
+    Ok(())
+}
+
+/// The controller of the guest, for parents of the test alone.
+async fn catset(test: &mut Fixture, kind: &Kind, claims: &Kind) -> Result<Composite> {
+    test.store("hook", &guest("catset")?).await?;
+    let hook = test.hook("hook").version("v2");
+    let controller = test.controller().over(kind).of_parents_with("of-test", test.name());
+    let controller = controller.making(&POD, "RollingRecreate").making(claims, "OnDelete");
+    let mut controller = controller.synced_by(hook.clone()).finalized_by(hook).json();
+    controller["spec"]["parentResource"]["revisionHistory"] = json!({ "fieldPaths": ["spec.template"] });
+    let checks = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
+    controller["spec"]["childResources"][0]["updateStrategy"]["statusChecks"] = checks;
+    Ok(Composite::of(controller))
+}
+
+fn named(expected: &'static [&'static str]) -> impl Fn(&[Value]) -> bool {
+    move |all: &[Value]| all.iter().map(|one| text(one, "/metadata/name")).eq(expected.iter().copied())
+}
+
+/// As a kubelet reports it.
+async fn is_ready(pods: &Objects, name: &str) -> Result<()> {
+    let ready =
+        json!({ "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] } });
+    pods.merge_status(name, &ready).await.map(drop)
+}
+
+pub(crate) async fn catset_makes_and_deletes_its_pods_one_at_a_time(test: &mut Fixture) -> Result<()> {
+    let kind = Kind::new("example.com", "v1", "CatSet", "catsets");
+    let claims = Kind::new("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims");
+    let controller = catset(test, &kind, &claims).await?;
+    test.serve()?;
+    test.host(controller).await?;
+    let (sets, claims, pods) = (test.within(&kind), test.within(&claims), test.pods());
+    let template = |image: &str| json!({ "spec": { "containers": [{ "name": "c", "image": image }] } });
+    let claim =
+        json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Mi" } } });
+    let spec = json!({
+        "replicas": 2, "serviceName": "cats", "template": template("one"),
+        "volumeClaimTemplates": [{ "metadata": { "name": "www" }, "spec": claim }],
+    });
+    let parent = Parent::named(&kind, "shop").labelled("of-test", test.name()).with(spec).json();
+    test.make(&sets, parent).await?;
+    let counts = |replicas: i64, ready: i64| {
+        move |set: &Value| set["status"]["replicas"] == replicas && set["status"]["readyReplicas"] == ready
+    };
+
+    // The second Pod waits for the first one.
+    pods.until_all("the first", named(&["shop-0"])).await?;
+    sets.until("shop", "one that is not ready", counts(1, 0)).await?;
+    ensure!(named(&["shop-0"])(&pods.list().await?), "the second Pod does not wait");
+    is_ready(&pods, "shop-0").await?;
+    let first = pods.until_all("both", named(&["shop-0", "shop-1"])).await?;
+    is_ready(&pods, "shop-1").await?;
+    sets.until("shop", "two that are ready", counts(2, 2)).await?;
+    let both = claims.until_all("a claim each", named(&["www-shop-0", "www-shop-1"])).await?;
+
+    // A new template: the last Pod first, and the first one when that is ready.
+    sets.merge("shop", &json!({ "spec": { "template": template("two") } })).await?;
+    let has = |image: &'static str| move |pod: &Value| pod["spec"]["containers"][0]["image"] == image;
+    pods.until("shop-1", "the new image", has("two")).await?;
+    sets.until("shop", "one that is not ready", counts(2, 1)).await?;
+    ensure!(uid(&pods.get("shop-0").await?) == uid(&first[0]), "the first Pod does not wait");
+    is_ready(&pods, "shop-1").await?;
+    pods.until("shop-0", "the new image", has("two")).await?;
+    is_ready(&pods, "shop-0").await?;
+    sets.until("shop", "two that are ready", counts(2, 2)).await?;
+
+    // Fewer Pods: the last one goes, and its claim stays for the next one of its number.
+    sets.merge("shop", &json!({ "spec": { "replicas": 1 } })).await?;
+    pods.until_all("one", named(&["shop-0"])).await?;
+    sets.until("shop", "one that is ready", counts(1, 1)).await?;
+    sets.merge("shop", &json!({ "spec": { "replicas": 2 } })).await?;
+    pods.until_all("both again", named(&["shop-0", "shop-1"])).await?;
+    is_ready(&pods, "shop-1").await?;
+    sets.until("shop", "two that are ready", counts(2, 2)).await?;
+    let now = claims.list().await?;
+    ensure!(now.iter().map(uid).eq(both.iter().map(uid)), "the claims do not stay: {now:#?}");
+
+    // The last Pod takes its time to go, and the first one waits for that.
+    let holds = |by: Value| json!({ "metadata": { "finalizers": by } });
+    pods.merge("shop-1", &holds(json!(["example.com/holds"]))).await?;
+    sets.delete("shop").await?;
+    sets.until("shop", "one that goes", counts(2, 1)).await?;
+    ensure!(pods.get("shop-0").await?["metadata"]["deletionTimestamp"].is_null(), "the first one goes, too");
+    pods.merge("shop-1", &holds(Value::Null)).await?;
+    sets.until_gone("shop").await?;
+    pods.until_all("none", named(&[])).await?;
+    claims.until_all("none", named(&[])).await?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The gallery of guests that are scripts: each on the real control plane, and with the cases of its folder.
 
-use acceptance::api::{CONFIG_MAP, Kind, NAMESPACE, NODE, Objects, POD};
+use acceptance::api::{Kind, NODE, Objects, POD};
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Composite, Hook, Parent, config_map, text, uid};
 use acceptance::paths;
@@ -11,7 +11,10 @@ use tokio::process::Command;
 use crate::scripts::until_loaded;
 
 /// The guests in Python.
-const PYTHON: [&str; 2] = ["config-propagation", "indexed-job"];
+const PYTHON: [&str; 3] = ["config-propagation", "indexed-job", "secret-propagation"];
+
+/// The guests in JavaScript.
+const JAVASCRIPT: [&str; 2] = ["daemon-job", "global-config"];
 
 /// What the test's parents and no others have as a label.
 const OF_TEST: &str = "of-test";
@@ -21,7 +24,7 @@ pub(crate) async fn cases_and_properties_of_each_guest_in_python_hold(_: &mut Fi
 }
 
 pub(crate) async fn cases_and_properties_of_each_guest_in_javascript_hold(_: &mut Fixture) -> Result<()> {
-    hold(&["daemon-job"], "hook.js").await
+    hold(&JAVASCRIPT, "hook.js").await
 }
 
 /// `metahook test` finds the script beside the controller.
@@ -43,7 +46,7 @@ async fn hold(guests: &[&str], script: &str) -> Result<()> {
 }
 
 /// The guest's script in a `ConfigMap` of the test, and a hook that calls it.
-async fn script(test: &mut Fixture, language: &str, guest: &str, file: &str) -> Result<Hook> {
+pub(crate) async fn script(test: &mut Fixture, language: &str, guest: &str, file: &str) -> Result<Hook> {
     let path = paths::workspace().join("guests").join(guest).join(file);
     let source = std::fs::read_to_string(path)?;
     test.make(&test.config_maps(), config_map("hook", json!({}), json!({ file: source }))).await?;
@@ -51,11 +54,11 @@ async fn script(test: &mut Fixture, language: &str, guest: &str, file: &str) -> 
 }
 
 /// A controller of the guest's own kind, for the test's parents alone.
-fn controller(test: &Fixture, parents: &Kind) -> Composite {
+pub(crate) fn controller(test: &Fixture, parents: &Kind) -> Composite {
     test.controller().over(parents).of_parents_with(OF_TEST, test.name())
 }
 
-fn parent(test: &Fixture, kind: &Kind, name: &str, spec: Value) -> Value {
+pub(crate) fn parent(test: &Fixture, kind: &Kind, name: &str, spec: Value) -> Value {
     Parent::named(kind, name).labelled(OF_TEST, test.name()).with(spec).json()
 }
 
@@ -75,7 +78,7 @@ async fn end(pods: &Objects, pod: &str, phase: &str) -> Result<()> {
     pods.merge_status(pod, &json!({ "status": { "phase": phase } })).await.map(drop)
 }
 
-fn has_status(wanted: Value) -> impl Fn(&Value) -> bool {
+pub(crate) fn has_status(wanted: Value) -> impl Fn(&Value) -> bool {
     move |parent: &Value| {
         let fields = wanted.as_object().into_iter().flatten();
         fields.into_iter().all(|(field, value)| parent["status"][field] == *value)
@@ -122,84 +125,6 @@ pub(crate) async fn indexed_job_makes_failed_pods_anew_until_all_succeeded(test:
     end(&pods, "job-2", "Succeeded").await?;
     let complete = has_status(json!({ "phase": "Complete", "succeeded": 3, "active": 0, "failed": 2 }));
     jobs.until("job", "complete", complete).await?;
-    Ok(())
-}
-
-/// A namespace named after the test.
-async fn namespace(test: &mut Fixture, end: &str, shares: &str) -> Result<String> {
-    let name = format!("{}-{end}", test.name());
-    let labels = json!({ "shares": shares });
-    let object =
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
-    test.make(&test.everywhere(&NAMESPACE), object).await?;
-    Ok(name)
-}
-
-pub(crate) async fn config_propagation_follows_its_source_and_its_namespaces(
-    test: &mut Fixture,
-) -> Result<()> {
-    let kind = Kind::new("example.com", "v1", "ConfigPropagation", "configpropagations");
-    let hook = script(test, "python", "config-propagation", "hook.py").await?;
-    test.serve()?;
-    let controller = controller(test, &kind).making(&CONFIG_MAP, "InPlace");
-    let related = json!([
-        { "apiVersion": "v1", "resource": "configmaps" },
-        { "apiVersion": "v1", "resource": "namespaces" },
-    ]);
-    let controller = controller.with("relatedKinds", related).synced_by(hook.clone()).customized_by(hook);
-    test.host(controller).await?;
-    until_loaded(test, test.name()).await?;
-    let own = test.name().to_owned();
-    let (named, selected) = (namespace(test, "named", "no").await?, namespace(test, "selected", &own).await?);
-    let (copies, sources) = (
-        [test.within_other(&CONFIG_MAP, &named), test.within_other(&CONFIG_MAP, &selected)],
-        test.config_maps(),
-    );
-    let source = || config_map("proxy", json!({}), json!({ "url": "one" }));
-    test.make(&sources, source()).await?;
-    let parents = test.everywhere(&kind);
-    let spec = json!({
-        "source": { "namespace": own, "name": "proxy" },
-        "targets": [named, "nowhere"],
-        "targetSelector": { "matchLabels": { "shares": own } },
-    });
-    test.make(&parents, parent(test, &kind, &own, spec)).await?;
-    let has = |url: &'static str| move |map: &Value| map["data"] == json!({ "url": url });
-    for maps in &copies {
-        maps.until("proxy", "a copy", has("one")).await?;
-    }
-    let both = json!({ "phase": "Propagated", "copies": 2, "missingNamespaces": ["nowhere"] });
-    parents.until(&own, "two copies", has_status(both)).await?;
-
-    // A change is copied, and drift is corrected.
-    sources.merge("proxy", &json!({ "data": { "url": "two" } })).await?;
-    for maps in &copies {
-        maps.until("proxy", "the change", has("two")).await?;
-    }
-    copies[0].merge("proxy", &json!({ "data": { "url": "three" } })).await?;
-    copies[0].until("proxy", "as it was", has("two")).await?;
-
-    // Without their source the copies stay.
-    sources.delete("proxy").await?;
-    parents.until(&own, "no source", has_status(json!({ "phase": "SourceMissing", "copies": 2 }))).await?;
-    for maps in &copies {
-        ensure!(maps.find("proxy").await?.is_some_and(|map| has("two")(&map)), "a copy is lost");
-    }
-    sources.create(source()).await?;
-    for maps in &copies {
-        maps.until("proxy", "the source again", has("one")).await?;
-    }
-
-    // A namespace that is no target any more loses its copy; a label is enough to get one.
-    parents.merge(&own, &json!({ "spec": { "targets": [] } })).await?;
-    copies[0].until_gone("proxy").await?;
-    let label = |value: &str| json!({ "metadata": { "labels": { "shares": value } } });
-    let namespaces = test.everywhere(&NAMESPACE);
-    namespaces.merge(&named, &label(&own)).await?;
-    copies[0].until("proxy", "a copy again", has("one")).await?;
-    namespaces.merge(&selected, &label("no")).await?;
-    copies[1].until_gone("proxy").await?;
-    parents.until(&own, "one copy", has_status(json!({ "copies": 1, "missingNamespaces": [] }))).await?;
     Ok(())
 }
 

@@ -19,6 +19,7 @@ mod control_planes;
 mod crds;
 mod dev;
 mod gallery;
+mod gallery_copies;
 mod gallery_scripts;
 mod harness;
 mod hook_failures;
@@ -211,6 +212,7 @@ fn of_controllers() -> Vec<Test> {
         },
         gallery::{
             bluegreen_switches_when_the_new_side_is_ready,
+            catset_makes_and_deletes_its_pods_one_at_a_time,
             service_per_pod_follows_its_stateful_set,
         },
         config_restart::{
@@ -615,7 +617,11 @@ fn of_scripts() -> Vec<Test> {
         gallery_scripts::{
             cases_and_properties_of_each_guest_in_python_hold,
             indexed_job_makes_failed_pods_anew_until_all_succeeded,
+        },
+        gallery_copies::{
             config_propagation_follows_its_source_and_its_namespaces,
+            secret_propagation_copies_from_the_namespaces_of_the_flag,
+            secret_propagation_with_an_account_needs_rights_everywhere,
         },
         hostile_scripts::{
             scripts_in_python_do_no_harm,
@@ -632,6 +638,9 @@ fn of_scripts() -> Vec<Test> {
         gallery_scripts::{
             cases_and_properties_of_each_guest_in_javascript_hold,
             daemon_job_runs_once_on_each_node_that_matches,
+        },
+        gallery_copies::{
+            global_config_is_in_each_namespace_with_the_label,
         },
         scripts::{
             a_script_in_javascript_is_a_hook_and_what_is_wrong_with_it_has_a_line,
