@@ -11,7 +11,7 @@ const OWN_PROXY: &str = "its proxy has a kubeconfig of its own";
 const REFUSED: &str = "no roles are printed for a spec that is refused";
 
 /// Modules of tests, or single tests.
-const ALL_RIGHTS: [(&str, &str); 26] = [
+const ALL_RIGHTS: [(&str, &str); 27] = [
     ("customize::", KINDS_OF_HOOKS),
     ("cases_decorators::c35_", KINDS_OF_HOOKS),
     ("decorator_hooks::related_objects_are_shown_and_followed", KINDS_OF_HOOKS),
@@ -34,6 +34,7 @@ const ALL_RIGHTS: [(&str, &str); 26] = [
     ("immortal::the_files_of_the_guest_work_as_they_are_and_pods_go_with_their_container", FILES),
     ("apply::", "the command applies files, which have no roles in them"),
     ("tutorial::the_files_of_the_tutorial_work_as_they_are", FILES),
+    ("tutorial_scripts::", "the command applies files, which have no roles in them"),
     ("crds::", REFUSED),
     ("api_objects::a_spec_that_cannot_run_says_which_field_and_hurts_no_other", REFUSED),
     ("harness::", OWN_ACCOUNTS),

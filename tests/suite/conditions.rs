@@ -11,7 +11,7 @@ use acceptance::objects::{Composite, Hook, config_map, has_condition, is_true};
 use acceptance::proxy::{Fate, Proxy};
 use acceptance::wait::PATIENCE;
 use acceptance::webhook::{Answer, Webhook};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
@@ -153,7 +153,10 @@ pub(crate) async fn each_condition_of_what_a_controller_needs_comes_back_by_itse
     for Lacks { name, condition, reason } in LACKS {
         let lacks = |cc: &Value| has_condition(cc, condition, "False", reason);
         let controller = format!("{}-{name}", test.name());
-        place.until(&controller, reason, lacks).await?;
+        let lacking = place.until(&controller, reason, lacks).await?;
+        // A refusal is told once, in the API server's words.
+        let said = lacking["status"]["conditions"].to_string();
+        ensure!(!said.contains("initial object list") && !said.contains("Status {"), "{said}");
     }
     refuses.store(false, Ordering::Relaxed);
     mend(test, &webhook).await?;

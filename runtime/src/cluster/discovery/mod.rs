@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::{Answer, ApiClient, Unreachable};
 use crate::cluster::paths::version_path;
+use crate::cluster::rights::WatchFailure;
 use crate::cluster::watch::watch as watch_resource;
 use crate::sync::lock;
 use crate::telemetry::error_chain;
@@ -218,7 +219,7 @@ impl Discovery {
                 _ = clock.tick() => {}
                 event = events.next() => {
                     if let Some(Err(error)) = event {
-                        tracing::warn!(error = error_chain(&error), "the watch of CustomResourceDefinitions broke");
+                        tracing::warn!(error = WatchFailure::of(&error).why, "the watch of CustomResourceDefinitions broke");
                     }
                 }
             }

@@ -21,7 +21,6 @@ use crate::cluster::api_client::ApiClient;
 use crate::cluster::rights::WatchFailure;
 use crate::cluster::watch::watch as watch_resource;
 use crate::sync::lock;
-use crate::telemetry::error_chain;
 
 /// All objects that are followed at the moment. Nothing else of their kinds is asked for, so that a right to just these
 /// (`resourceNames`) suffices.
@@ -228,10 +227,11 @@ async fn observe(
                 | CacheEvent::Restored,
             ) => continue,
             Err(error) => {
-                if WatchFailure::of(&error).is_ungranted {
+                let failure = WatchFailure::of(&error);
+                if failure.is_ungranted {
                     refused.notify_one();
                 }
-                ReferenceState::Unreadable(error_chain(&error).into())
+                ReferenceState::Unreadable(failure.why.into())
             }
         };
         known.send_if_modified(|known| {
