@@ -202,6 +202,7 @@ fn of_controllers() -> Vec<Test> {
         },
         tutorial_scripts::{
             the_pages_in_python_and_javascript_work_as_they_are,
+            the_hook_of_the_readme_in_python_answers_as_that_in_rust,
         },
         immortal::{
             the_files_of_the_guest_work_as_they_are_and_pods_go_with_their_container,

@@ -6,6 +6,7 @@ use std::path::Path;
 use acceptance::fixture::Fixture;
 use acceptance::paths;
 use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 
 use crate::scaffold::runs;
 use crate::tutorial::{prints, types};
@@ -102,6 +103,28 @@ async fn on_the_cluster(test: &mut Fixture, folder: &Path, hook: &str) -> Result
     let delete = ["metahook", "delete", "-f", ".", "--crds", "--kubeconfig", &kubeconfig];
     runs(folder, None, &delete).await?;
     types(&kubectl, "delete namespace website --wait=false").await?;
+    Ok(())
+}
+
+pub(crate) async fn the_hook_of_the_readme_in_python_answers_as_that_in_rust(
+    test: &mut Fixture,
+) -> Result<()> {
+    let folder = test.plane().scratch().join("readme");
+    std::fs::create_dir_all(&folder)?;
+    let script = paths::workspace().join("guests/hello/python/hook.py").display().to_string();
+    let module = paths::guest("hello")?.display().to_string();
+    let parent = |spec: Value| json!({ "apiVersion": "example.com/v1", "kind": "HelloWorld", "metadata": { "name": "a" }, "spec": spec });
+    for (spec, pods) in [(json!({ "who": "Ann" }), json!({})), (json!({}), json!({ "a": { "kind": "Pod" } }))]
+    {
+        let request = json!({ "parent": parent(spec), "children": { "Pod.v1": pods }, "related": {}, "finalizing": false });
+        std::fs::write(folder.join("request.json"), request.to_string())?;
+        let mut answers = Vec::new();
+        for hook in [&script, &module] {
+            let said = runs(&folder, None, &["metahook", "run", hook, "--request", "request.json"]).await?;
+            answers.push(serde_json::from_str::<Value>(&said)?);
+        }
+        ensure!(answers[0] == answers[1], "{answers:#?}");
+    }
     Ok(())
 }
 
