@@ -21,18 +21,18 @@ def sync(parent, children, related):
         for name, namespace in namespaces.items()
         if name != spec["source"]["namespace"] and "deletionTimestamp" not in namespace["metadata"]
     )
-    observed = {copy["metadata"]["namespace"]: copy for copy in children["ConfigMap.v1"].values()}
     if source is None:
-        # The copies stay as they are until there is a source again.
-        kept = {name: observed[name] for name in targets if name in observed}
+        # The copies stay as they are, also under the name of a source before, until there is a source again.
+        observed = children["ConfigMap.v1"].values()
+        kept = [(one["metadata"], one) for one in observed if one["metadata"]["namespace"] in targets]
+        copies = [copy(at["name"], at["namespace"], content) for at, content in kept]
     else:
-        kept = dict.fromkeys(targets, source)
-    name = spec["source"]["name"]
+        copies = [copy(spec["source"]["name"], namespace, source) for namespace in targets]
     return {
-        "children": [copy(name, namespace, content) for namespace, content in kept.items()],
+        "children": copies,
         "status": {
             "phase": "SourceMissing" if source is None else "Propagated",
-            "copies": len(kept),
+            "copies": len(copies),
             "missingNamespaces": sorted(set(spec.get("targets", [])) - set(namespaces)),
         },
     }

@@ -12,9 +12,14 @@ export function sync(parent, children, related) {
   const inPhase = (phase) => pods.filter((pod) => observed.get(pod.metadata.name)?.status?.phase === phase).length;
   const [completed, failed] = [inPhase("Succeeded"), inPhase("Failed")];
   return {
-    status: { nodes: nodes.length, completed, failed, phase: completed + failed < nodes.length ? "Running" : "Complete" },
+    status: { nodes: nodes.length, completed, failed, phase: phase(nodes.length, completed + failed) },
     children: pods,
   };
+}
+
+function phase(nodes, ended) {
+  if (nodes === 0) return "NoNodes";
+  return ended < nodes ? "Running" : "Complete";
 }
 
 function podOn(node, parent) {

@@ -112,7 +112,7 @@ const FAILING: [Attack; 9] = [
         javascript: "export function sync(request) { return { children: [], status: { n: 1n } }; }\n",
         fails: [
             "the script failed: hook:1: ValueError: sync returned inf",
-            "the script failed: hook:1: TypeError: BigInt",
+            "the script failed: hook:1: TypeError: sync returned a BigInt at status.n",
         ],
     },
     Attack {
@@ -121,7 +121,7 @@ const FAILING: [Attack; 9] = [
         javascript: "export function sync(request) { return { children: [], status: { is: '\\ud800' } }; }\n",
         fails: [
             "the script failed: hook:1: UnicodeEncodeError",
-            "the hook's answer is not JSON: unexpected end of hex escape",
+            "the script failed: hook:1: TypeError: sync returned a string with half of a surrogate pair at status.is",
         ],
     },
     Attack {

@@ -631,6 +631,7 @@ fn of_scripts() -> Vec<Test> {
         cases_languages::{
             c14_an_integer_is_copied_exactly_in_python_and_rust,
             c38_what_python_cannot_print_as_json_is_refused,
+            c38_what_javascript_cannot_print_as_json_is_refused,
             c39_habits_of_python_work_and_no_state_is_left,
             c41_the_error_of_a_script_in_python_has_words_and_line,
         },

@@ -97,7 +97,7 @@ async fn on_the_cluster(test: &mut Fixture, folder: &Path, hook: &str) -> Result
     let good = std::fs::read_to_string(folder.join(hook))?;
     std::fs::write(folder.join(hook), good.replacen('(', "((", 1))?;
     let refused = runs(folder, None, &[&apply[..], &["--timeout=1s"]].concat()).await.err();
-    let refused = format!("{:#}", refused.context("a script with a mistake was taken")?);
+    let refused = format!("{:#}", refused.context("a script with a mistake was accepted")?);
     ensure!(refused.contains("SyntaxError") && refused.contains(hook), "{refused}");
 
     let delete = ["metahook", "delete", "-f", ".", "--crds", "--kubeconfig", &kubeconfig];

@@ -118,6 +118,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
     #[test]
     fn a_request_says_which_hook_it_is_for() {
         let hook = |request: Value| RequestOf::new(&request, None).hook;

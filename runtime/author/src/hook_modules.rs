@@ -13,13 +13,13 @@ const BUILT: [&str; 2] = ["target/wasm32-wasip1/release", "target/wasm32-wasip2/
 
 /// Modules and folders beside the files of controllers.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct FoundFiles {
     /// The modules that the toolchain left.
     pub(crate) built: Vec<PathBuf>,
     pub(crate) folders: Vec<PathBuf>,
 }
 
-impl Found {
+impl FoundFiles {
     /// Beside these files, and in these folders.
     pub fn beside(files: &[PathBuf]) -> Self {
         let folder = |file: &PathBuf| {
@@ -44,8 +44,19 @@ impl Found {
         self.built.first().filter(|_| self.built.len() == 1)
     }
 
+    /// The file of each place of which one is known: of the only module that is sought the only one that was built, else the file
+    /// that has the name of the key.
+    pub(crate) fn each(&self, places: &[&ModulePlace]) -> BTreeMap<ModulePlace, PathBuf> {
+        let mut modules = places.iter().filter(|place| place.language.is_none());
+        let only = modules.next().filter(|_| modules.next().is_none());
+        let built = only.and_then(|place| Some(((**place).clone(), self.module()?.clone())));
+        let beside = places.iter().filter_map(|place| Some(((*place).clone(), self.file(&place.key)?)));
+        // What was built last goes before a copy of it.
+        beside.chain(built).collect()
+    }
+
     /// The only file that has the name of the key.
-    pub(crate) fn file(&self, key: &str) -> Option<PathBuf> {
+    fn file(&self, key: &str) -> Option<PathBuf> {
         let mut files = self.folders.iter().map(|folder| folder.join(key)).filter(|path| path.is_file());
         files.next().filter(|_| files.next().is_none())
     }
@@ -56,62 +67,57 @@ impl Found {
 pub struct HookModules<T> {
     /// What `--module` names is each hook's.
     named: Option<T>,
+    /// What no controller names.
     built: Option<T>,
-    /// The files that have the names of their keys.
-    beside: BTreeMap<ModulePlace, T>,
+    by_place: BTreeMap<ModulePlace, T>,
 }
 
 impl HookModules<PathBuf> {
-    /// `named`: by `--module`; else what is found for the controllers among the documents.
-    pub fn of(named: Option<PathBuf>, documents: &[Document], found: &Found) -> Self {
+    /// `named`: by `--module`; else what is found for the controllers among the documents, as `metahook apply` finds it.
+    pub fn of(named: Option<PathBuf>, documents: &[Document], found: &FoundFiles) -> Self {
+        let places: BTreeSet<_> = places(documents).map(|(place, _)| place).collect();
         if named.is_some() {
-            return Self { named, built: None, beside: BTreeMap::new() };
+            return Self { named, built: None, by_place: BTreeMap::new() };
         }
-        let places = documents.iter().flat_map(|document| modules_of(&document.value));
-        let built = found.module().cloned();
-        // What was built last goes before a copy of it.
-        let is_sought = |place: &ModulePlace| place.language.is_some() || built.is_none();
-        let sought = places.filter(|(place, hook)| is_sought(place) && hook.is_some());
-        let beside = sought.filter_map(|(place, _)| Some((place.clone(), found.file(&place.key)?))).collect();
-        Self { named, built, beside }
+        let built = found.module().filter(|_| places.is_empty()).cloned();
+        Self { named, built, by_place: found.each(&places.iter().collect::<Vec<_>>()) }
     }
+}
+
+/// What the controllers among the documents store their hooks in; shadows are none of them.
+pub fn places(documents: &[Document]) -> impl Iterator<Item = (ModulePlace, HookName)> {
+    let all = documents.iter().flat_map(|document| modules_of(&document.value));
+    all.filter_map(|(place, hook)| Some((place, hook?)))
 }
 
 impl<T> HookModules<T> {
     /// The module or script that is stored at a place.
     pub fn of_place(&self, place: &ModulePlace) -> Option<&T> {
-        let built = self.built.as_ref().filter(|_| place.language.is_none());
-        self.named.as_ref().or(built).or_else(|| self.beside.get(place))
+        self.named.as_ref().or_else(|| self.by_place.get(place))
     }
 
-    /// What a hook of the controllers among the documents calls; without such a controller the only one there is.
+    /// What a hook of the controllers among the documents calls; where they name none, the only one that there is.
     pub fn of_hook(&self, documents: &[Document], hook: HookName) -> Option<&T> {
-        let places = documents.iter().flat_map(|document| modules_of(&document.value));
-        let of = |wanted: HookName| {
-            move |(place, of): (ModulePlace, Option<HookName>)| (of == Some(wanted)).then_some(place)
-        };
-        let all: Vec<_> = places.collect();
+        let all: Vec<_> = places(documents).collect();
+        if all.is_empty() {
+            return self.named.as_ref().or(self.built.as_ref());
+        }
+        let of = |wanted| all.iter().find(|(_, of)| *of == wanted).map(|(place, _)| place);
         // As the server does, sync is called where there is no finalize.
-        let place =
-            all.iter().cloned().find_map(of(hook)).or_else(|| all.into_iter().find_map(of(HookName::Sync)));
-        place.and_then(|place| self.of_place(&place)).or_else(|| self.only())
-    }
-
-    fn only(&self) -> Option<&T> {
-        let mut all = self.all();
-        all.next().filter(|_| all.next().is_none())
+        self.of_place(of(hook).or_else(|| of(HookName::Sync))?)
     }
 
     pub fn all(&self) -> impl Iterator<Item = &T> {
-        self.named.iter().chain(&self.built).chain(self.beside.values())
+        self.named.iter().chain(&self.built).chain(self.by_place.values())
     }
 
     /// The same places with something else at each.
-    pub fn with<U: Clone>(&self, of: impl Fn(&T) -> Option<U>) -> HookModules<U> {
+    pub fn map<U>(&self, of: impl Fn(&T) -> Option<U>) -> HookModules<U> {
+        let by_place = self.by_place.iter().filter_map(|(place, it)| Some((place.clone(), of(it)?)));
         HookModules {
             named: self.named.as_ref().and_then(&of),
             built: self.built.as_ref().and_then(&of),
-            beside: self.beside.iter().filter_map(|(place, it)| Some((place.clone(), of(it)?))).collect(),
+            by_place: by_place.collect(),
         }
     }
 }
@@ -143,16 +149,16 @@ mod tests {
         for file in ["b.wasm", "a.wasm", "a.d"] {
             std::fs::write(target.join(file), "").unwrap();
         }
-        let found = Found::beside(&[folder.path().to_owned(), folder.path().join("controller.yaml")]);
+        let found = FoundFiles::beside(&[folder.path().to_owned(), folder.path().join("controller.yaml")]);
         assert_eq!(found.built, [target.join("a.wasm"), target.join("b.wasm")]);
-        assert!(Found::beside(&["nowhere/x.yaml".into()]).built.is_empty());
+        assert!(FoundFiles::beside(&["nowhere/x.yaml".into()]).built.is_empty());
     }
 
     #[test]
     fn each_hook_has_the_file_of_its_key() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let beside = || Found::beside(&[path("c.yaml"), folder.path().join("sub/..")]);
+        let beside = || FoundFiles::beside(&[path("c.yaml"), folder.path().join("sub/..")]);
         for name in ["a.py", "b.py", "c.py"] {
             std::fs::write(path(name), "").unwrap();
         }
@@ -166,7 +172,11 @@ mod tests {
         );
         assert_eq!(modules.of_hook(&documents, HookName::Customize), Some(&path("b.py")));
         assert_eq!(modules.of_hook(&documents, HookName::Finalize), Some(&path("a.py")), "as sync");
-        assert_eq!(modules.of_hook(&[], HookName::Sync), None, "either could be meant");
+        assert_eq!(modules.of_hook(&[], HookName::Sync), None, "no controller names it");
+        let missing =
+            controller(&json!({ "sync": script("a", "a.py"), "customize": script("b", "none.py") }));
+        let modules = HookModules::of(None, &missing, &beside());
+        assert_eq!(modules.of_hook(&missing, HookName::Customize), None, "sync's file is another hook's");
         let named = HookModules::of(Some(path("c.py")), &documents, &beside());
         assert_eq!(named.of_hook(&documents, HookName::Customize), Some(&path("c.py")));
         let wasm =
@@ -175,6 +185,13 @@ mod tests {
         std::fs::write(path(BUILT[0]).join("hook.wasm"), "").unwrap();
         let built = HookModules::of(None, &wasm, &beside());
         assert_eq!(built.of_hook(&wasm, HookName::Sync), Some(&path(BUILT[0]).join("hook.wasm")));
+        let other = json!({ "wasm": { "configMap": { "namespace": "n", "name": "o" } } });
+        let sync = json!({ "wasm": { "configMap": { "namespace": "n", "name": "m" } } });
+        let two = controller(&json!({ "sync": sync, "customize": other }));
+        let modules = HookModules::of(None, &two, &beside());
+        assert_eq!(modules.of_hook(&two, HookName::Sync), None, "either could be the one that was built");
+        let modules = HookModules::of(None, &[], &beside());
+        assert_eq!(modules.of_hook(&[], HookName::Sync), Some(&path(BUILT[0]).join("hook.wasm")));
         let mixed = HookModules::of(None, &controller(&json!({ "sync": script("d", "d.py") })), &beside());
         let absent = controller(&json!({ "sync": script("d", "d.py") }));
         assert_eq!(mixed.of_place(&modules_of(&absent[0].value)[0].0), None, "a module is no script");

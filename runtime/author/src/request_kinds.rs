@@ -1,6 +1,7 @@
 //! Kinds of children that a request in a file leaves out, and that a server shows without objects.
 
 use metahook_core::api::ControllerKind;
+use metahook_core::api::hook::HookName;
 use metahook_core::bundle::gvk;
 use serde_json::{Map, Value};
 
@@ -8,17 +9,26 @@ use crate::documents::Document;
 use crate::kinds::KnownKinds;
 use crate::render::setup::hook_kinds;
 
-/// The request with an empty object for each kind of child that it leaves out, as the server shows them: an author who writes
-/// `children: {}` need not know. The kinds are those of the controller among the documents, where that is one for the request's parent.
-pub fn with_kinds(documents: &[Document], text: String, mut request: Value) -> (String, Value) {
-    match add_kinds(documents, &mut request) {
+/// The request of a hook with an empty object for each kind of child that it leaves out, as the server shows them, so that an
+/// author may write `children: {}`. The kinds are those of the controller among the documents, where that is one for the
+/// request's parent.
+pub fn with_kinds(
+    documents: &[Document],
+    hook: HookName,
+    text: String,
+    mut request: Value,
+) -> (String, Value) {
+    match add_kinds(documents, hook, &mut request) {
         Some(true) => (request.to_string(), request),
         None | Some(false) => (text, request),
     }
 }
 
-/// Whether kinds were added; `None`: no controller is known.
-fn add_kinds(documents: &[Document], request: &mut Value) -> Option<bool> {
+/// Whether kinds were added; `None`: no controller is known, or the hook is shown no children.
+fn add_kinds(documents: &[Document], hook: HookName, request: &mut Value) -> Option<bool> {
+    if hook == HookName::Customize {
+        return None;
+    }
     let known = KnownKinds::of(documents).ok()?;
     let kinds = hook_kinds(documents, &known).ok()?;
     let (parent, children) = match kinds.controller {
@@ -29,10 +39,11 @@ fn add_kinds(documents: &[Document], request: &mut Value) -> Option<bool> {
     if !kinds.parents.iter().any(|(gvk, _)| *gvk == parent) {
         return None;
     }
-    let groups = request.get_mut(children)?.as_object_mut()?;
+    let empty = || Value::Object(Map::new());
+    let groups = request.as_object_mut()?.entry(children).or_insert_with(empty).as_object_mut()?;
     let before = groups.len();
     for (gvk, _) in &kinds.children {
-        groups.entry(gvk.group_key()).or_insert_with(|| Value::Object(Map::new()));
+        groups.entry(gvk.group_key()).or_insert_with(empty);
     }
     Some(groups.len() > before)
 }
@@ -57,7 +68,7 @@ mod tests {
             },
         });
         let documents = of_text("c.yaml", &controller.to_string()).unwrap();
-        let filled = |request: Value| with_kinds(&documents, "as it was".to_owned(), request);
+        let filled = |request: Value| with_kinds(&documents, HookName::Sync, "as it was".to_owned(), request);
         let parent = json!({ "apiVersion": "apps/v1", "kind": "Deployment" });
         let (text, full) = filled(json!({ "parent": parent, "children": { "Pod.v1": { "p": {} } } }));
         let children = json!({ "Pod.v1": { "p": {} }, "ConfigMap.v1": {} });
@@ -66,7 +77,14 @@ mod tests {
         assert_eq!(filled(full.clone()), ("as it was".to_owned(), full), "nothing is missing");
         let other = json!({ "parent": { "apiVersion": "v1", "kind": "Pod" }, "children": {} });
         assert_eq!(filled(other.clone()), ("as it was".to_owned(), other), "of another controller");
-        let customize = json!({ "parent": parent });
-        assert_eq!(filled(customize.clone()), ("as it was".to_owned(), customize));
+        let alone = json!({ "parent": parent });
+        let (_, full) = filled(alone.clone());
+        assert_eq!(
+            full["children"],
+            json!({ "Pod.v1": {}, "ConfigMap.v1": {} }),
+            "the flag --hook says which it is"
+        );
+        let customize = with_kinds(&documents, HookName::Customize, "as it was".to_owned(), alone.clone());
+        assert_eq!(customize, ("as it was".to_owned(), alone));
     }
 }

@@ -13,8 +13,7 @@ use metahook_server::hook::wasm::compile::Digest;
 use metahook_server::hook::wasm::source::unpack::unpack;
 use serde_json::{Value, json};
 
-use crate::controllers::plain;
-use crate::controllers::status;
+use crate::controllers::{plain, status};
 use crate::deploy::packed::apply_packed;
 use crate::history::{HistoryError, Target, all_sizes};
 use crate::pack::{PackTarget, Packed, pack, pack_script};

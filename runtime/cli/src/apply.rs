@@ -13,7 +13,7 @@ use super::pause;
 use metahook_author::deploy::modules::{ModuleFlag, ModulesError, assign};
 use metahook_author::deploy::{DeployError, Deployment};
 use metahook_author::documents::{self, DocumentError};
-use metahook_author::hook_modules::Found;
+use metahook_author::hook_modules::FoundFiles;
 use metahook_author::progress::Progress;
 use metahook_server::cluster::api_client::ConnectError;
 
@@ -82,7 +82,7 @@ impl Apply {
         let deployment = self.bundle.deployment().await?;
         let needed = bundle.modules(&deployment.namespace);
         let places: Vec<_> = needed.keys().collect();
-        let files = assign(&places, &self.module, &Found::beside(&self.bundle.file))?;
+        let files = assign(&places, &self.module, &FoundFiles::beside(&self.bundle.file))?;
         self.bundle.is_reachable(&deployment).await?;
         Ok(deployment.apply(&bundle, &files, &mut say).await?)
     }

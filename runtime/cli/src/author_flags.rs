@@ -12,7 +12,7 @@ use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::{Limits, WasmLimits};
 
 use metahook_author::documents::{Document, DocumentError, read_bytes};
-use metahook_author::hook_modules::{Found, HookModules};
+use metahook_author::hook_modules::{FoundFiles, HookModules};
 use metahook_author::progress::Progress;
 use metahook_author::render::hooks::HookFiles;
 use metahook_author::sandbox::{LoadError, Sandbox, limit_bounds};
@@ -98,7 +98,7 @@ impl HookFilesError {
 impl HookFileFlags {
     /// The files of the hooks of the controllers among the documents, which lie beside these files.
     pub(super) fn modules(&self, documents: &[Document], beside: &[PathBuf]) -> HookModules<PathBuf> {
-        HookModules::of(self.module.clone(), documents, &Found::beside(beside))
+        HookModules::of(self.module.clone(), documents, &FoundFiles::beside(beside))
     }
 
     pub(super) async fn files(&self, paths: &HookModules<PathBuf>) -> Result<HookFiles, HookFilesError> {
@@ -111,7 +111,7 @@ impl HookFileFlags {
                 loaded.insert(path.clone(), sandbox.load(path).await?);
             }
         }
-        Ok(HookFiles { sandbox, modules: paths.with(|path| loaded.get(path).cloned()), mounts })
+        Ok(HookFiles { sandbox, modules: paths.map(|path| loaded.get(path).cloned()), mounts })
     }
 }
 

@@ -24,6 +24,7 @@ use metahook_author::properties::{PropertyCheck, Sample, Violation};
 use metahook_author::render::Simulation;
 use metahook_author::render::hooks::HookFiles;
 use metahook_author::render::setup::{Options, SetupError, hook_kinds};
+use metahook_author::request_kinds::with_kinds;
 use metahook_author::yaml;
 use metahook_server::cluster::api_client::Unreachable;
 use metahook_server::telemetry::escape;
@@ -118,10 +119,13 @@ impl Check {
         let mut results = Results { out, output: self.output, all: Vec::new(), violated: 0 };
         results.add("the server takes the module", Some(Ok(())))?;
         let mut samples = Vec::new();
+        let shared = documents::read_all(&self.file).map_err(CheckError::Document)?;
         for file in &self.request {
-            let (_, request) = documents::read_one_as_json(file).map_err(CheckError::Request)?;
+            let (text, request) = documents::read_one_as_json(file).map_err(CheckError::Request)?;
             check_request(&request).map_err(|why| CheckError::Object { file: file.clone(), why })?;
-            samples.push(Sample { hook: RequestOf::new(&request, None).hook, request });
+            let hook = RequestOf::new(&request, None).hook;
+            let (_, request) = with_kinds(&shared, hook, text, request);
+            samples.push(Sample { hook, request });
         }
         let mut parents = Vec::new();
         if !self.file.is_empty() {

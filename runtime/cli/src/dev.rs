@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser};
 use metahook_core::api::ControllerKind;
-use metahook_core::api::hook::HookName;
 use metahook_core::hosting::{Session, label_value};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,13 +17,14 @@ use super::{Cli, Command, FlagError, metacontroller_flags};
 use metahook_author::dev::lines::Lines;
 use metahook_author::dev::{DevSession, Left, SessionError};
 use metahook_author::documents::{self, Document, DocumentError};
-use metahook_author::hook_modules::{Found, HookModules};
+use metahook_author::hook_modules::{FoundFiles, HookModules, places};
 use metahook_author::pack::{StripError, check};
 use metahook_author::render::setup::controller_kind;
 use metahook_author::sandbox::is_script;
 use metahook_server::cluster::api_client::{ApiClient, ConnectError};
 use metahook_server::cluster::transport::READ_TIMEOUT;
 use metahook_server::controller::observer::{Observations, Observer};
+use metahook_server::hook::wasm::source::unpack::is_compressed;
 use metahook_server::server::{DevServer, ServeError, serve_dev};
 use metahook_server::telemetry::{Format, LogError, start_log, timestamp};
 
@@ -53,10 +53,6 @@ pub struct Dev {
     pub serve: Vec<OsString>,
 }
 
-/// How compressed modules begin.
-const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-const GZIP: [u8; 2] = [0x1f, 0x8b];
-
 /// Levels that leave out of the log the facts that the lines of reconciles show already.
 const LOG_LEVEL: &str =
     "warn,hook=off,metahook_server::controller::reconcile=off,metahook_server::controller::runner=off";
@@ -82,6 +78,11 @@ pub enum DevCommandError {
         file.display()
     )]
     NoneFound { file: PathBuf },
+    #[error(
+        "-f {}: a hook's key is {key}, and no file of this name lies beside it: put it there, build it, or name the file of all hooks with --module",
+        file.display()
+    )]
+    NoFile { file: PathBuf, key: String },
     #[error(
         "the controller's hooks are of several files, {}, and a session follows one: name it with --module",
         files.join(" and ")
@@ -131,6 +132,27 @@ impl DevCommandError {
 }
 
 impl Dev {
+    /// The file that the session follows.
+    fn module(&self, controller: &[Document]) -> Result<PathBuf, DevCommandError> {
+        let beside = FoundFiles::beside(std::slice::from_ref(&self.file));
+        let modules = HookModules::of(self.module.clone(), controller, &beside);
+        if self.module.is_none()
+            && let Some(place) =
+                places(controller).map(|(place, _)| place).find(|place| modules.of_place(place).is_none())
+        {
+            let (file, key) = (self.file.clone(), place.key);
+            return Err(DevCommandError::NoFile { file, key });
+        }
+        let mut files = modules.all().collect::<BTreeSet<_>>().into_iter();
+        match (files.next(), files.next()) {
+            (Some(only), None) => Ok(only.clone()),
+            (None, _) => Err(DevCommandError::NoneFound { file: self.file.clone() }),
+            (Some(first), Some(second)) => Err(DevCommandError::Several {
+                files: [first, second].map(|path| path.display().to_string()).into(),
+            }),
+        }
+    }
+
     /// Lines about reconciles go to `out`.
     pub async fn run(self, mut out: impl Write) -> Result<(), DevCommandError> {
         let (kind, document) = controller(&self.file)?;
@@ -141,7 +163,7 @@ impl Dev {
         settings.kubeconfig.clone_from(&self.kubeconfig);
         settings.context.clone_from(&self.context);
         let module = self.module(std::slice::from_ref(&document))?;
-        is_module(&module, settings.modules.bounds.size)?;
+        is_hook_file(&module, settings.modules.bounds.size)?;
         start_log(Format::Text, &self.log_level)?;
         let (term, int) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
         let (mut term, mut int) =
@@ -180,24 +202,6 @@ impl Dev {
         served?;
         say(&mut out, &farewell(&left, &begun.id().to_string()))?;
         Ok(())
-    }
-}
-
-impl Dev {
-    /// The file that the session follows.
-    fn module(&self, controller: &[Document]) -> Result<PathBuf, DevCommandError> {
-        let beside = Found::beside(std::slice::from_ref(&self.file));
-        let modules = HookModules::of(self.module.clone(), controller, &beside);
-        let hooks = [HookName::Sync, HookName::Finalize, HookName::Customize];
-        let files: BTreeSet<_> = hooks.iter().filter_map(|hook| modules.of_hook(controller, *hook)).collect();
-        let mut files = files.into_iter();
-        match (files.next(), files.next()) {
-            (Some(only), None) => Ok(only.clone()),
-            (None, _) => Err(DevCommandError::NoneFound { file: self.file.clone() }),
-            (Some(first), Some(second)) => Err(DevCommandError::Several {
-                files: [first, second].map(|path| path.display().to_string()).into(),
-            }),
-        }
     }
 }
 
@@ -257,14 +261,14 @@ fn controller(file: &Path) -> Result<(ControllerKind, Document), DevCommandError
     }
 }
 
-/// A script, or a module, complete or compressed: what else is wrong with it is told while the session waits for the next build.
-fn is_module(path: &Path, bound: u64) -> Result<(), DevCommandError> {
+/// A script, or a module, complete or compressed: what else is wrong with it is reported while the session waits for the next build.
+fn is_hook_file(path: &Path, bound: u64) -> Result<(), DevCommandError> {
     if is_script(path) {
         return documents::read_bytes(path, bound).map(drop).map_err(DevCommandError::NoScript);
     }
     let bytes = documents::read_bytes(path, bound)
         .map_err(|source| DevCommandError::NoModule { path: path.to_owned(), source })?;
-    if bytes.starts_with(&ZSTD) || bytes.starts_with(&GZIP) {
+    if is_compressed(&bytes) {
         return Ok(());
     }
     check(&bytes).map_err(|source| DevCommandError::NotWasm { path: path.to_owned(), source })
@@ -354,11 +358,11 @@ mod tests {
         assert!(controller(&file("f.yaml", format!("{one}---\nkind: X\n").as_bytes())).is_ok());
         let none = controller(&folder.path().join("none")).map(drop).unwrap_err();
         assert!(text(none).starts_with("-f: /none cannot be read"));
-        let module = |content: &[u8], bound| text(is_module(&file("m", content), bound).unwrap_err());
+        let module = |content: &[u8], bound| text(is_hook_file(&file("m", content), bound).unwrap_err());
         assert_eq!(module(b"text", 100), "--module: /m: this is not a WebAssembly module");
         assert!(module(b"text", 3).contains("has more than 3"), "at the bound");
-        assert!(is_module(&file("m", b"\0asm\x01\0\0\0"), 8).is_ok());
-        let absent = text(is_module(&folder.path().join("none"), 8).unwrap_err());
+        assert!(is_hook_file(&file("m", b"\0asm\x01\0\0\0"), 8).is_ok());
+        let absent = text(is_hook_file(&folder.path().join("none"), 8).unwrap_err());
         assert!(absent.contains("build it first, for example with `cargo build"), "{absent}");
     }
 }

@@ -1,4 +1,4 @@
-//! Long texts that nobody asked for in full: their first lines, and how many more there are.
+//! Long texts that a command was not asked for in full: their first lines, and how many more there are.
 
 use std::fmt::Write;
 

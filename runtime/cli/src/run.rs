@@ -111,7 +111,7 @@ struct Report<'a> {
 
 impl Run {
     /// The documents of the files that the flags name; else those of the usual names, where they can be read.
-    fn documents(&self) -> Result<Vec<Document>, RunError> {
+    fn documents(&self, mut say: impl Write) -> Result<Vec<Document>, RunError> {
         if !self.file.is_empty() {
             return documents::read_all(&self.file).map_err(RunError::File);
         }
@@ -121,7 +121,14 @@ impl Run {
             .into_iter()
             .flat_map(|folder| ["controller.yaml", "crd.yaml"].map(|name| folder.join(name)));
         let usual: Vec<_> = usual.filter(|path| path.is_file()).collect();
-        Ok(documents::read_all(&usual).unwrap_or_default())
+        match documents::read_all(&usual) {
+            Ok(documents) => Ok(documents),
+            Err(error) => {
+                let why = error_chain(&error);
+                writeln!(say, "{}: kinds that the request leaves out are not filled in", escape(&why))?;
+                Ok(Vec::new())
+            }
+        }
     }
 
     /// The answer goes to `out`, laid out where that is a `terminal`; remarks go to `say`.
@@ -140,7 +147,7 @@ impl Run {
         }
         check_request(&value).map_err(|why| RunError::Object { file: self.request.clone(), why })?;
         let request = RequestOf::new(&value, self.hook);
-        let (text, _) = with_kinds(&self.documents()?, text, value);
+        let (text, _) = with_kinds(&self.documents(&mut say)?, request.hook, text, value);
         let sandbox = Sandbox::new(self.runners.module_settings())?;
         let progress = Progress::of_stderr();
         let step = progress.step(format!("compiling {}", self.module.display()));

@@ -143,9 +143,19 @@ impl Test {
         }
     }
 
+    /// The folder that the folder of the cases lies in.
+    fn beside(&self) -> PathBuf {
+        match self.dir.parent() {
+            // `.` and `..` are names of folders that lie elsewhere.
+            Some(parent) if self.dir.file_name().is_some() && parent.as_os_str().is_empty() => ".".into(),
+            Some(parent) if self.dir.file_name().is_some() => parent.to_owned(),
+            _ => self.dir.join(".."),
+        }
+    }
+
     /// The files of a scaffold, where no flags name others.
     fn add_defaults(&mut self) {
-        let beside = self.dir.join("..");
+        let beside = self.beside();
         if self.file.is_empty() {
             let usual = ["controller.yaml", "crd.yaml"].map(|name| beside.join(name));
             self.file.extend(usual.into_iter().filter(|path| path.is_file()));
@@ -154,7 +164,7 @@ impl Test {
 
     /// The files of the hooks of these controllers, which lie beside the folder of the cases or beside the controllers.
     fn modules(&self, shared: &[Document]) -> HookModules<PathBuf> {
-        let mut beside = vec![self.dir.join("..")];
+        let mut beside = vec![self.beside()];
         beside.extend(self.file.iter().cloned());
         self.hooks.modules(shared, &beside)
     }
@@ -174,6 +184,11 @@ impl Test {
             let step = Progress::of_stderr().step(format!("running {}", case.name));
             let outcome = run(&case, &shared, &options).await;
             drop(step);
+            for why in
+                outcome.compared.iter().filter(|one| self.bless && !one.is_same()).filter_map(Compared::error)
+            {
+                writeln!(say, "{}: what is written ends in an error: {}", escape(&case.name), escape(why))?;
+            }
             let name = case.name.clone();
             let ran = self.judge(name, &case.folder, outcome, &mut baseline, colours)?;
             if self.output != Output::Json {
@@ -205,7 +220,8 @@ impl Test {
             write!(out, "{}", github(ran))?;
         } else {
             for (file, message) in &ran.failures {
-                writeln!(out, "  {}: {}", file.display(), message.trim_end().replace('\n', "\n  "))?;
+                let shown = first_lines(message, "--output json prints all");
+                writeln!(out, "  {}: {}", file.display(), shown.trim_end().replace('\n', "\n  "))?;
             }
         }
         if ran.failures.is_empty() {
@@ -271,7 +287,7 @@ impl Test {
         left.extend(
             self.file.iter().flat_map(|path| files(path).unwrap_or_else(|_error| vec![path.clone()])),
         );
-        // What is wrong with the files is told when they are read for the cases.
+        // What is wrong with the files is reported when they are read for the cases.
         let shared = documents::read_all(&self.file).unwrap_or_default();
         left.extend(self.modules(&shared).all().cloned());
         left.extend(self.hooks.mount.iter().map(|mount| mount.folder.clone()));
@@ -296,7 +312,7 @@ impl Test {
 
 fn differs(one: &Compared, colours: bool) -> String {
     let what = if one.is_missing() { "is missing, and --bless writes it" } else { "differs" };
-    format!("{what}\n{}", first_lines(&one.diff(colours), "--bless writes what came out"))
+    format!("{what}\n{}", one.diff(colours))
 }
 
 fn write_file(file: &Path, text: &str) -> Result<(), TestError> {

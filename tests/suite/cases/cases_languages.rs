@@ -289,3 +289,48 @@ pub(crate) async fn c38_what_python_cannot_print_as_json_is_refused(_: &mut Fixt
     }
     Ok(())
 }
+
+/// Values of JavaScript that JSON does not have, or would write as others, and what is said of each.
+const NO_JSON_JS: [(&str, &str); 12] = [
+    ("NaN", "sync returned NaN at status.v, which JSON does not have"),
+    ("-1 / 0", "sync returned an infinite number at status.v"),
+    ("10n", "sync returned a BigInt at status.v"),
+    ("() => 1", "sync returned a function at status.v"),
+    ("Symbol('x')", "sync returned a symbol at status.v"),
+    ("[1, undefined]", "sync returned undefined at status.v[1]"),
+    ("new Map([['a', 1]])", "sync returned a Map at status.v"),
+    ("[{ w: new Set([1]) }]", "sync returned a Set at status.v[0].w"),
+    ("new Error('x')", "sync returned an Error at status.v"),
+    ("Promise.resolve(1)", "sync returned a Promise at status.v"),
+    ("round()", "sync returned an object that holds itself at status.v.round"),
+    ("'\\ud83d'", "sync returned a string with half of a surrogate pair at status.v"),
+];
+
+/// C38 in JavaScript, where JSON.stringify says nothing of most. What a type says itself, and a field that is undefined, hold.
+pub(crate) async fn c38_what_javascript_cannot_print_as_json_is_refused(_: &mut Fixture) -> Result<()> {
+    let script = |value: &str| {
+        format!(
+            "const round = () => {{ const o = {{}}; o.round = o; return o; }};\nexport function sync(parent, children) {{\n  return {{ status: {{ v: {value} }}, children: [] }};\n}}\n"
+        )
+    };
+    for (value, says) in NO_JSON_JS {
+        let failure = Probe::load_script(Language::JavaScript, "hook.js", &script(value)).await?;
+        let failure = failure.failure(&request()).await?;
+        ensure!(
+            failure.contains("hook.js:2: TypeError: ") && failure.contains(says),
+            "{failure}\nis not\n{says}"
+        );
+    }
+    for (value, status) in [
+        ("{ left: undefined, kept: null }", json!({ "v": { "kept": null } })),
+        ("new Date(0)", json!({ "v": "1970-01-01T00:00:00.000Z" })),
+        ("'a \\\\ud83d is no surrogate'", json!({ "v": "a \\ud83d is no surrogate" })),
+        ("{ toJSON: () => 7 }", json!({ "v": 7 })),
+        ("[{}, []]", json!({ "v": [{}, []] })),
+    ] {
+        let answer = Probe::load_script(Language::JavaScript, "hook.js", &script(value)).await?;
+        let answer = answer.call(&request(), 1, 1).await?.status;
+        ensure!(answer == status, "{answer} is not {status}");
+    }
+    Ok(())
+}

@@ -52,6 +52,13 @@ pub struct Compared {
 }
 
 impl Compared {
+    /// The error that a plan ends in.
+    pub fn error(&self) -> Option<&str> {
+        self.found.get("end").filter(|end| *end == "failed")?;
+        let last = self.found.get("rounds")?.as_array()?.last()?;
+        last.get("errors")?.get(0)?.as_str()
+    }
+
     pub fn is_same(&self) -> bool {
         self.expected.as_ref().is_some_and(|expected| same(expected, &self.found))
     }
@@ -129,7 +136,7 @@ async fn calls(
         let bounds = LimitBounds::default();
         let bounds = if module.is_script() { bounds.for_scripts() } else { bounds };
         let hook = files.hook(module, bounds.default);
-        let (text, value) = with_kinds(shared, text, value);
+        let (text, value) = with_kinds(shared, request.hook, text, value);
         let input = Input {
             controller: if request.controller.is_empty() { "metahook" } else { &request.controller },
             hook: request.hook,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use metahook_core::bundle::ModulePlace;
 
-use crate::hook_modules::Found;
+use crate::hook_modules::FoundFiles;
 
 /// `--module NAME=PATH`, or a path alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ fn could(places: &[&ModulePlace]) -> String {
 pub fn assign(
     places: &[&ModulePlace],
     flags: &[ModuleFlag],
-    found: &Found,
+    found: &FoundFiles,
 ) -> Result<BTreeMap<ModulePlace, PathBuf>, ModulesError> {
     let mut all = BTreeMap::new();
     for ModuleFlag { name, path } in flags {
@@ -86,14 +86,7 @@ pub fn assign(
         }
     }
     let left: Vec<_> = places.iter().copied().filter(|place| !all.contains_key(*place)).collect();
-    let modules: Vec<_> = left.iter().filter(|place| place.language.is_none()).collect();
-    if let ([one], Some(module)) = (&*modules, found.module()) {
-        all.insert((**one).clone(), module.clone());
-    }
-    let beside = left.iter().filter(|place| !all.contains_key(**place));
-    let beside: Vec<_> =
-        beside.filter_map(|place| Some(((*place).clone(), found.file(&place.key)?))).collect();
-    all.extend(beside);
+    all.extend(found.each(&left));
     Ok(all)
 }
 
@@ -112,7 +105,7 @@ mod tests {
         let of = |places: &[&ModulePlace], flags: &[&str], built: &[&str]| {
             let flags: Vec<_> = flags.iter().map(|flag| ModuleFlag::parse(flag).unwrap()).collect();
             let built: Vec<_> = built.iter().map(PathBuf::from).collect();
-            let found = assign(places, &flags, &Found { built, folders: Vec::new() })?;
+            let found = assign(places, &flags, &FoundFiles { built, folders: Vec::new() })?;
             let shown = found.iter().map(|(place, path)| format!("{}={}", named(place), path.display()));
             Ok::<_, ModulesError>(shown.collect::<Vec<_>>().join(" "))
         };
@@ -155,7 +148,7 @@ mod tests {
             ..place("n", "a")
         };
         let folders = [one.path().to_owned(), other.path().to_owned()];
-        let of = |flags: &[ModuleFlag]| assign(&[&script], flags, &Found::beside(&folders)).unwrap();
+        let of = |flags: &[ModuleFlag]| assign(&[&script], flags, &FoundFiles::beside(&folders)).unwrap();
         assert!(of(&[]).is_empty(), "there is no such file");
         std::fs::write(one.path().join("sync.py"), "").unwrap();
         assert_eq!(of(&[]), [(script.clone(), one.path().join("sync.py"))].into());

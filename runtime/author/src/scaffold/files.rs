@@ -31,24 +31,31 @@ pub(super) fn files(name: &Name, template: Template, language: Language) -> Vec<
 /// The commands from the source to a cluster and back.
 fn readme(name: &Name, template: Template, toolkit: &Toolkit) -> String {
     let build = toolkit.build.map(|build| format!("{build}\n")).unwrap_or_default();
-    let cluster = match template {
-        Template::Decorator => "# on a cluster; `metahook dev` needs no server there",
-        Template::Composite | Template::Customize | Template::Finalize => {
-            "kubectl apply -f crd.yaml # on a cluster; `metahook dev` needs no server there"
-        }
-    };
+    let define = if template == Template::Decorator { "" } else { "kubectl apply -f crd.yaml\n" };
     let hook = &toolkit.hook;
     format!(
         "# {name}
+
+Without a cluster:
 
 ```sh
 {build}metahook check {hook} -f .
 metahook test
 metahook render -f .
-{cluster}
-metahook dev -f controller.yaml
+```
+
+On a cluster, first from this machine, which needs no server there; Ctrl-C ends it:
+
+```sh
+metahook crds --apply
+{define}metahook dev -f controller.yaml
+```
+
+Then with a server that runs there, or `metahook serve` in another terminal:
+
+```sh
 metahook apply -f .
-metahook delete -f .
+metahook delete -f . --crds
 ```
 "
     )

@@ -27,7 +27,7 @@ fn a_scaffold_has_all_files_and_no_placeholder_is_left() {
         assert!(text.contains(says) && !text.contains("__"), "{file}: {text}");
     }
     let readme = std::fs::read_to_string(folder.path("my-hook/README.md")).unwrap();
-    assert!(readme.lines().count() <= 12, "{readme}");
+    assert!(readme.lines().count() <= 30, "{readme}");
     let files =
         ["render", "-f", "controller.yaml", "-f", "crd.yaml", "-f", "example.yaml", "--module=hook.wasm"];
     let answer = r#"{"children": [], "status": {}}"#;

@@ -223,6 +223,22 @@
         return answer;
     };
 
+    // Objects that JSON writes as if they were empty.
+    const STRANGE = [Map, Set, WeakMap, WeakSet, Promise, RegExp, Error, ArrayBuffer];
+
+    // What a value is that JSON does not write as what it is; nothing where it says itself how.
+    const strange = (value) => {
+        if (typeof value !== "symbol" && is_function(value.toJSON)) return undefined;
+        if (typeof value === "bigint") return "a BigInt";
+        if (typeof value !== "object") return `a ${typeof value}`;
+        const name = STRANGE.find((type) => value instanceof type)?.name;
+        return name === undefined ? undefined : `${/^[AE]/.test(name) ? "an" : "a"} ${name}`;
+    };
+
+    const unfit = (what, path) => {
+        throw new Refusal(`${file}:${line}: TypeError: ${hook} returned ${what} at ${path}, which JSON does not have`);
+    };
+
     // An integer that may have been another one in the request.
     const rounded = (number) => {
         throw new Refusal(
@@ -269,5 +285,5 @@
     };
 
     const nothing = () => refuse_answer("what is no JSON");
-    return { begin, call, check, nothing, pending, refuse, report, rounded, warm };
+    return { begin, call, check, nothing, pending, refuse, report, rounded, strange, unfit, warm };
 };

@@ -9,6 +9,7 @@ use rquickjs::context::intrinsic::{
 use rquickjs::{Context, Ctx, Error, Function, Object, Persistent, Result, Runtime, Value};
 
 use crate::bytecode::{self, SourceKind, Loaded};
+use crate::misfit;
 
 /// No `performance`: it has the clock's time at its start.
 type Intrinsics = (Date, Eval, RegExpCompiler, RegExp, Json, Proxy, MapSet, TypedArrays, Promise, WeakRef);
@@ -83,6 +84,7 @@ fn warm<'js>(ctx: &Ctx<'js>, driver: &Object<'js>) -> Result<()> {
     let request = ctx.json_parse(r#"{"controller":{},"parent":{"metadata":{},"spec":{}},"children":{},"related":{}}"#)?;
     let warm: Function<'_> = driver.get("warm")?;
     let answer: Value<'_> = warm.call((request,))?;
+    misfit::find(driver, &answer, true)?;
     ctx.json_stringify(answer)?;
     Ok(())
 }

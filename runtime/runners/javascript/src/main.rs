@@ -8,6 +8,7 @@
 mod bytecode;
 mod engine;
 mod integers;
+mod misfit;
 mod script;
 
 use std::io::{Read, Write};

@@ -5,6 +5,7 @@ use rquickjs::{Ctx, Error, Function, Object, Promise, Result, Value};
 use crate::bytecode::{self, SourceKind, Loaded};
 use crate::engine;
 use crate::integers::{self, Rounded};
+use crate::misfit::{self, Misfit};
 
 /// The bytecode of a script, or where its syntax is wrong.
 pub(crate) fn compile(file: &str, source: Vec<u8>) -> std::result::Result<Vec<u8>, String> {
@@ -62,9 +63,14 @@ fn answer<'js>(
     let called: Value<'_> = driver.get::<_, Function<'_>>("call")?.call((namespace, request))?;
     let answer = settled(called)?;
     let answer: Value<'_> = driver.get::<_, Function<'_>>("check")?.call((answer,))?;
-    match ctx.json_stringify(answer)? {
+    fits(driver, &answer, false)?;
+    match ctx.json_stringify(answer.clone())? {
         Some(json) => {
             let json = json.to_string()?;
+            // Half of a surrogate pair is written so, and so is a text that says it.
+            if json.contains("\\ud") {
+                fits(driver, &answer, true)?;
+            }
             if !integers::has_large(&json) {
                 return Ok(json.into_bytes());
             }
@@ -79,6 +85,14 @@ fn answer<'js>(
             }
         }
         None => driver.get::<_, Function<'_>>("nothing")?.call::<_, ()>(()).map(|()| Vec::new()),
+    }
+}
+
+/// Refuses an answer with a value that JSON does not have.
+fn fits<'js>(driver: &Object<'js>, answer: &Value<'js>, strings: bool) -> Result<()> {
+    match misfit::find(driver, answer, strings)? {
+        None => Ok(()),
+        Some(Misfit { what, path }) => driver.get::<_, Function<'_>>("unfit")?.call((what, path)),
     }
 }
 

@@ -56,6 +56,11 @@ fn decode(stored: &[u8], encoding: Encoding, bound: u64, into: &mut impl Write) 
     }
 }
 
+/// Whether what is stored begins as compressed bytes do.
+pub fn is_compressed(stored: &[u8]) -> bool {
+    encoding(stored).is_some()
+}
+
 fn encoding(stored: &[u8]) -> Option<Encoding> {
     match stored {
         [0x1f, 0x8b, ..] => Some(Encoding::Gzip),
