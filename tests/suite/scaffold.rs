@@ -89,9 +89,11 @@ async fn as_its_readme_has_it(
     let lines: Vec<_> = readme.lines().filter(is_command).collect();
     let (mut passed, mut commands) = (String::new(), Vec::new());
     let needs_cluster = |line: &&&str| {
-        ["metahook dev", "metahook apply", "metahook delete"].iter().any(|it| line.starts_with(it))
+        ["metahook crds", "metahook dev", "metahook apply", "metahook delete"]
+            .iter()
+            .any(|it| line.starts_with(it))
     };
-    ensure!(lines.iter().filter(needs_cluster).count() == 3, "{lines:?}");
+    ensure!(lines.iter().filter(needs_cluster).count() == 4, "{lines:?}");
     for line in lines.iter().filter(|line| !needs_cluster(line)) {
         let words: Vec<_> = line.split_whitespace().collect();
         passed += &runs(&demo, None, &words).await?;
