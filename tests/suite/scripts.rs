@@ -76,10 +76,10 @@ const WRONG: [(&str, &str); 15] = [
         "sync.py:1: UnicodeEncodeError: sync returned a str with half of a surrogate pair at status.s",
     ),
     ("def sync(parent, children):\n    name = parent['spec']['none']\n", "sync.py:2: KeyError: 'none'"),
-    ("while True:\n    pass\n", "used up its 1000000000 instructions at sync.py:"),
+    ("while True:\n    pass\n", "used up its 4000000000 instructions at sync.py:"),
     (
         "def sync(parent, children):\n    for n in range(9000):\n        n += 1\n    while True:\n        n += 1\n",
-        "used up its 1000000000 instructions at sync.py:",
+        "used up its 4000000000 instructions at sync.py:",
     ),
     ("def other(parent):\n    return {}\n", "sync.py: no function or class method named sync (found: other)"),
     ("def sync(a, b, c, d):\n    return {}\n", "sync.py:1: sync takes 4 parameters"),
@@ -178,7 +178,7 @@ const WRONG_JS: [(&str, &str); 8] = [
         "export function sync(parent) {\n  return parent.spec.none.at;\n}\n",
         "hook.js:2: TypeError: cannot read",
     ),
-    ("\nfor (;;) {}\n", "used up its 1000000000 instructions at hook.js:"),
+    ("\nfor (;;) {}\n", "used up its 4000000000 instructions at hook.js:"),
     ("export function other() {}\n", "hook.js: no function or class method named sync (found: other)"),
     ("export function sync(a, b, c, d) {}\n", "hook.js:1: TypeError: sync has 4 parameters"),
     (
