@@ -61,12 +61,6 @@ pub fn is_script(path: &Path) -> bool {
     Language::of_file(&path.file_name().unwrap_or_default().to_string_lossy()).is_some()
 }
 
-/// The defaults and ceilings of a server without flags, for the hook of a file.
-pub fn limit_bounds(hook: &Path) -> LimitBounds {
-    let bounds = LimitBounds::default();
-    if is_script(hook) { bounds.for_scripts() } else { bounds }
-}
-
 impl Sandbox {
     pub fn new(modules: ModuleSettings) -> Result<Self, LoadError> {
         let max_file = modules.bounds.size;

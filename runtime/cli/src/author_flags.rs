@@ -9,13 +9,13 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::SpecError;
 use metahook_core::api::hook::HookName;
-use metahook_core::api::policy::{Limits, WasmLimits};
+use metahook_core::api::policy::{LimitBounds, Limits, WasmLimits};
 
 use metahook_author::documents::{Document, DocumentError, read_bytes};
 use metahook_author::hook_modules::{FoundFiles, HookModules};
 use metahook_author::progress::Progress;
 use metahook_author::render::hooks::HookFiles;
-use metahook_author::sandbox::{LoadError, Sandbox, limit_bounds};
+use metahook_author::sandbox::{LoadError, Sandbox, is_script};
 use metahook_server::hook::wasm::compile::ModuleSettings;
 use metahook_server::hook::wasm::run::{Files, MountedFolder};
 
@@ -125,7 +125,7 @@ impl LimitFlags {
             output: self.limits_output.clone(),
             log: self.limits_log.clone(),
         };
-        limits.check("--limits", &limit_bounds(hook))
+        limits.check("--limits", &LimitBounds::default().of(is_script(hook)))
     }
 }
 
@@ -195,15 +195,13 @@ fn file(path: &Path, left: u64, folder: &dyn Fn() -> String) -> Result<Vec<u8>, 
 
 #[cfg(test)]
 mod tests {
-    use metahook_core::api::policy::LimitBounds;
-
     use super::*;
 
     #[test]
     fn limits_are_checked_as_those_of_a_spec() {
         assert_eq!(LimitFlags::default().limits(Path::new("hook.wasm")), Ok(LimitBounds::default().default));
         let script = LimitFlags::default().limits(Path::new("hook.py")).unwrap();
-        assert_eq!(script, LimitBounds::default().for_scripts().default);
+        assert_eq!(script, LimitBounds::default().of(true).default);
         assert_eq!(script.instructions, 4_000_000_000);
         let asked = LimitFlags { limits_memory: Some("512Mi".to_owned()), ..LimitFlags::default() };
         assert_eq!(asked.limits(Path::new("hook.wasm")).unwrap().memory, 512 << 20);

@@ -16,7 +16,7 @@ use crate::author_flags::{
 use crate::cluster_flags::{ClusterError, ClusterFlags};
 use crate::first_lines::first_lines;
 use metahook_author::call::{ObjectError, RequestOf, check_request};
-use metahook_author::documents::{self, DocumentError};
+use metahook_author::documents::{self, Document, DocumentError};
 use metahook_author::kinds::KnownKinds;
 use metahook_author::progress::Progress;
 use metahook_author::properties::reconciles::{self, ReconcileVerdict};
@@ -129,7 +129,7 @@ impl Check {
         }
         let mut parents = Vec::new();
         if !self.file.is_empty() {
-            let found = self.of_files(files.clone(), &mut results).await?;
+            let found = self.of_files(shared, files.clone(), &mut results).await?;
             samples.extend(found.asked);
             parents = found.parents;
         }
@@ -157,6 +157,7 @@ impl Check {
     /// Tries the reconciles of the files.
     async fn of_files<W: Write>(
         &self,
+        shared: Vec<Document>,
         files: HookFiles,
         results: &mut Results<W>,
     ) -> Result<OfFiles, CheckError> {
@@ -164,7 +165,7 @@ impl Check {
         let (api, definitions) = cluster.map(|it| (it.api, it.definitions)).unzip();
         // Files come last, as the last definition of a kind counts.
         let mut all = definitions.unwrap_or_default();
-        all.extend(documents::read_all(&self.file).map_err(CheckError::Document)?);
+        all.extend(shared);
         let options = Options {
             namespace: "default".to_owned(),
             apply_strategy: ApplyStrategy::default(),

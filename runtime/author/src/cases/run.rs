@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use metahook_core::api::policy::LimitBounds;
+use metahook_core::bundle::gvk;
 use metahook_core::json::difference::same;
 use metahook_core::json::hidden::hide;
-use metahook_core::object::id::Gvk;
 use serde_json::{Value, json};
 
 use super::{Case, CaseKind, file};
@@ -133,8 +133,7 @@ async fn calls(
         let request = RequestOf::new(&value, None);
         let module = files.modules.of_hook(shared, request.hook);
         let module = module.ok_or("a request needs a module or a script: name its file with --module")?;
-        let bounds = LimitBounds::default();
-        let bounds = if module.is_script() { bounds.for_scripts() } else { bounds };
+        let bounds = LimitBounds::default().of(module.is_script());
         let hook = files.hook(module, bounds.default);
         let (text, value) = with_kinds(shared, request.hook, text, value);
         let input = Input {
@@ -171,11 +170,6 @@ fn faults(kinds: &KnownKinds, request: &Value, answer: &Value) -> Vec<String> {
     }
     all.truncate(MAX_FAULTS);
     all
-}
-
-fn gvk(object: &Value) -> Gvk {
-    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
-    Gvk::new(text("apiVersion"), text("kind"))
 }
 
 async fn reconciles(

@@ -9,9 +9,13 @@ use crate::yaml;
 const GROUP: &str = "example.com";
 
 /// All files, by their path.
-pub(super) fn files(name: &Name, template: Template, language: Language) -> Vec<(String, String)> {
+pub(super) fn files(
+    name: &Name,
+    template: Template,
+    language: Language,
+    toolkit: Toolkit,
+) -> Vec<(String, String)> {
     let kind = name.kind();
-    let toolkit = Toolkit::of(language, template, name);
     let mut all = vec![
         ("README.md".to_owned(), readme(name, template, &toolkit)),
         ("controller.yaml".to_owned(), yaml::print(&controller(name, template, language))),

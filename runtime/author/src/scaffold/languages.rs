@@ -47,23 +47,20 @@ impl Toolkit {
                 build: Some("env GOOS=wasip1 GOARCH=wasm go build -o hook.wasm ."),
                 hook: "hook.wasm".to_owned(),
             },
-            Language::Python => Self {
-                files: vec![
-                    file("hook.py", source),
-                    file("metahook_types.pyi", include_str!("templates/python/types.txt")),
-                ],
-                build: None,
-                hook: "hook.py".to_owned(),
-            },
-            Language::JavaScript => Self {
-                files: vec![
-                    file("hook.js", source),
-                    file("metahook.d.ts", include_str!("templates/javascript/types.txt")),
-                ],
-                build: None,
-                hook: "hook.js".to_owned(),
-            },
+            Language::Python => Self::script(
+                file("hook.py", source),
+                file("metahook_types.pyi", include_str!("templates/python/types.txt")),
+            ),
+            Language::JavaScript => Self::script(
+                file("hook.js", source),
+                file("metahook.d.ts", include_str!("templates/javascript/types.txt")),
+            ),
         }
+    }
+
+    /// A script, and its types for editors.
+    fn script(hook: (String, String), types: (String, String)) -> Self {
+        Self { hook: hook.0.clone(), files: vec![hook, types], build: None }
     }
 }
 

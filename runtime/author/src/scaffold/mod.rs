@@ -8,6 +8,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use languages::Toolkit;
+
 /// Bytes of a name: it becomes that of a crate, a controller and a kind.
 const MAX_NAME: usize = 40;
 
@@ -62,8 +64,8 @@ pub struct Scaffold {
 
 impl Scaffold {
     pub fn new(name: &Name, template: Template, language: Language) -> Self {
-        let build = languages::Toolkit::of(language, template, name).build;
-        Self { files: files::files(name, template, language), build }
+        let toolkit = Toolkit::of(language, template, name);
+        Self { build: toolkit.build, files: files::files(name, template, language, toolkit) }
     }
 }
 

@@ -135,12 +135,13 @@ impl Default for LimitBounds {
 const SCRIPT_INSTRUCTIONS: u64 = 4;
 
 impl LimitBounds {
-    /// The same for scripts, which have room for more instructions where their spec names none.
+    /// Those of a hook: a script has room for more instructions where its spec names none.
     #[must_use]
-    pub fn for_scripts(&self) -> Self {
+    pub fn of(&self, is_script: bool) -> Self {
         let Self { default, ceiling } = *self;
-        let more = default.instructions.saturating_mul(SCRIPT_INSTRUCTIONS).min(ceiling.instructions);
-        Self { default: Limits { instructions: more, ..default }, ceiling }
+        let times = if is_script { SCRIPT_INSTRUCTIONS } else { 1 };
+        let instructions = default.instructions.saturating_mul(times).min(ceiling.instructions);
+        Self { default: Limits { instructions, ..default }, ceiling }
     }
 }
 

@@ -343,7 +343,7 @@ impl Stored<'_> {
         policy.allows_module(field, namespace, module.sha256.is_some())?;
         let mounts = mount::check(self.mounts.unwrap_or_default(), &format!("{field}.mounts"), policy)?;
         let limits = self.limits.cloned().unwrap_or_default();
-        let bounds = if language.is_some() { policy.limits.for_scripts() } else { policy.limits };
+        let bounds = policy.limits.of(language.is_some());
         let limits = limits.check(&format!("{field}.limits"), &bounds)?;
         Ok(WasmHook { module, settings: self.settings.cloned(), mounts, limits })
     }
