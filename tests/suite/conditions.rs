@@ -154,7 +154,7 @@ pub(crate) async fn each_condition_of_what_a_controller_needs_comes_back_by_itse
         let lacks = |cc: &Value| has_condition(cc, condition, "False", reason);
         let controller = format!("{}-{name}", test.name());
         let lacking = place.until(&controller, reason, lacks).await?;
-        // A refusal is told once, in the API server's words.
+        // The condition repeats the API server's refusal once, in its words.
         let said = lacking["status"]["conditions"].to_string();
         ensure!(!said.contains("initial object list") && !said.contains("Status {"), "{said}");
     }

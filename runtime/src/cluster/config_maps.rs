@@ -32,7 +32,7 @@ pub(crate) async fn labelled_config_maps(
     listed(Answers::Page, api, namespace, &with_label(label)).await
 }
 
-/// The metadata of a ConfigMap, by a list: whoever may watch it may list it.
+/// Lists the metadata of a ConfigMap: an account that may watch it may list it.
 pub(crate) async fn named_metadata(api: &ApiClient, key: &Key) -> Result<Option<ObjectMeta>, RequestError> {
     let query = format!("fieldSelector=metadata.name%3D{}&", segment(&key.name));
     Ok(metadata(api, &key.namespace, &query).await?.pop())

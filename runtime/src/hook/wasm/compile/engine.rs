@@ -50,7 +50,7 @@ pub fn engine_config(kind: WasmKind, target: CodeTarget) -> Config {
         (target, std::env::consts::ARCH, std::env::consts::OS)
     {
         let libc = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
-        // What a target that is named has beyond its baseline nobody can know.
+        // Where the target is named, the compiler looks for no features of this processor.
         let is_known = config.target(&format!("{}-unknown-linux-{libc}", std::env::consts::ARCH)).is_ok();
         debug_assert!(is_known, "the machine that this program runs on");
     }

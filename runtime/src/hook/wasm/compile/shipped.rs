@@ -1,6 +1,6 @@
 //! Code of runners that is compiled when they are built, and lies beside them: `python.code` beside `python.wasm`.
 //!
-//! The server trusts it as the program itself: it belongs to root or to the server's user, and nobody else may write it or its
+//! The server trusts it as the program itself: root or the server's user owns it, and no other user may write it or its
 //! folder. The seal at its end says that it is whole, and of this runner, this version of the server and these settings of the engine.
 
 use std::fs::File;
