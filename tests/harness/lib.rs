@@ -12,6 +12,7 @@ pub mod fixture;
 pub mod folder;
 pub mod helm;
 pub mod kubectl;
+pub mod memory_limit;
 pub mod metrics;
 pub mod node;
 pub mod objects;

@@ -8,11 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::memory_limit::MemoryLimit;
 use crate::process::{Process, Signal, tail};
 use crate::wait::{PATIENCE, until};
 
 /// A drained server is gone well before.
 const STOP: Duration = Duration::from_secs(30);
+
+/// The shell becomes `env`, and `env` the server: in the cgroup of the first argument, if there is one.
+const LIMITED: &str = r#"[ -z "$1" ] || echo $$ >"$1" || exit 1; shift; exec env "$@""#;
 
 /// `metahook serve`, as it is started and started again.
 #[derive(Debug)]
@@ -24,6 +28,8 @@ pub struct Server {
     flags: Vec<String>,
     log: PathBuf,
     process: Option<Process>,
+    /// After the process, which is in it.
+    limit: Option<MemoryLimit>,
 }
 
 impl Server {
@@ -31,7 +37,7 @@ impl Server {
         let flags = vec!["serve".to_owned(), "--kubeconfig".to_owned(), kubeconfig.display().to_string()];
         // As the image has it.
         let variables = ["MALLOC_ARENA_MAX=2", "MALLOC_MMAP_THRESHOLD_=131072"].map(str::to_owned).to_vec();
-        Self { variables, program, flags, log, process: None }
+        Self { variables, program, flags, log, process: None, limit: None }
     }
 
     /// One with the same flags and a log of its own, not started.
@@ -42,6 +48,7 @@ impl Server {
             flags: self.flags.clone(),
             log: log.to_owned(),
             process: None,
+            limit: None,
         }
     }
 
@@ -67,13 +74,25 @@ impl Server {
         self.variables.push(format!("{name}={value}"));
     }
 
+    /// Limits its memory from the next start on, as a container does; `None` where the machine has no limits.
+    pub fn limit_memory(&mut self, name: &str, bytes: u64) -> Option<()> {
+        self.limit = Some(MemoryLimit::of(name, bytes)?);
+        Some(())
+    }
+
+    /// Its memory limit, if it has one.
+    pub fn memory_limit(&self) -> Option<&MemoryLimit> {
+        self.limit.as_ref()
+    }
+
     /// Starts it, after an end also again; the log goes on.
     pub fn start(&mut self) -> Result<()> {
         self.process = None;
-        // `env` becomes the server.
+        let processes = self.limit.as_ref().map_or_else(PathBuf::new, MemoryLimit::processes);
+        let begin = [LIMITED, "metahook", &processes.display().to_string()].map(str::to_owned);
         let program = self.program.display().to_string();
-        let line = [&self.variables[..], &[program], &self.flags].concat();
-        self.process = Some(Process::start("metahook", Path::new("env"), &line, &self.log)?);
+        let line = [&["-c".to_owned()], &begin[..], &self.variables, &[program], &self.flags].concat();
+        self.process = Some(Process::start("metahook", Path::new("/bin/sh"), &line, &self.log)?);
         Ok(())
     }
 

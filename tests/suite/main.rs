@@ -42,6 +42,7 @@ mod pause;
 mod purity;
 mod related_deletion;
 mod render;
+mod restored;
 mod runner;
 mod said;
 mod scaffold;
@@ -232,6 +233,9 @@ fn of_controllers() -> Vec<Test> {
         },
         other_servers::{
             a_second_server_with_the_same_controllers_is_told_of_until_it_is_gone,
+        },
+        restored::{
+            a_restored_snapshot_is_listed_anew_and_its_parents_are_managed,
         },
         lifecycle::{
             a_server_killed_in_the_middle_comes_back_without_a_lost_or_doubled_pod,

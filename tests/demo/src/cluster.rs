@@ -25,7 +25,7 @@ const LOG: &str = "metahook.log";
 /// A cluster that the demo runs on.
 pub(crate) enum Cluster {
     /// Ours, gone afterwards.
-    Own(ControlPlane),
+    Own(Box<ControlPlane>),
     /// The user's: the demo changes and removes nothing that was there.
     Existing(Existing),
 }
@@ -62,7 +62,7 @@ impl Cluster {
             }
         };
         println!("  ready after {}", elapsed(start));
-        let own = Self::Own(plane);
+        let own = Self::Own(Box::new(plane));
         println!("$ {}", own.export());
         Ok(own)
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
+use acceptance::memory_limit::MemoryLimit;
 use acceptance::objects::{Hook, config_map};
 use acceptance::wait::until;
 use acceptance::webhook::{Answer, Webhook};
@@ -189,6 +190,24 @@ pub(crate) async fn parents_that_are_large_when_read_take_turns(test: &mut Fixtu
     memory_at_most(test, "memory at the end", f64::from(budget() + BESIDE_MIB))
 }
 
+/// The limit of the manifest.
+const LIMIT: u64 = 2 << 30;
+
+/// Has the kernel enforce the limit of the manifest, where the machine can.
+fn in_a_container(test: &mut Fixture) {
+    let name = test.name().to_owned();
+    if test.server().limit_memory(&name, LIMIT).is_none() {
+        eprintln!("no cgroup with a limit of memory can be made here: {name} goes on without");
+    }
+}
+
+fn killed_nothing(test: &mut Fixture) -> Result<()> {
+    test.server().runs()?;
+    let kills = test.server().memory_limit().map(MemoryLimit::kills).transpose()?;
+    ensure!(kills.unwrap_or_default() == 0, "the kernel killed the server");
+    Ok(())
+}
+
 /// The large objects belong to others, and have the kind of the children.
 pub(crate) async fn large_objects_of_others_are_listed_in_small_pages(test: &mut Fixture) -> Result<()> {
     let count = form(150, 1000);
@@ -204,8 +223,10 @@ pub(crate) async fn large_objects_of_others_are_listed_in_small_pages(test: &mut
     let controller = test.controller().making(&CONFIG_MAP, "InPlace");
     test.host(controller.synced_by(Hook::webhook(&webhook.url("/sync")))).await?;
     test.create(test.parent("p")).await?;
+    in_a_container(test);
     test.serve()?;
     test.config_maps().until("child", "made", |_| true).await?;
+    killed_nothing(test)?;
     memory_at_most(test, "memory", f64::from(form(280, 400)))?;
     for name in &names {
         test.config_maps().delete(name).await?;
@@ -231,6 +252,7 @@ pub(crate) async fn packed_modules_are_unpacked_in_turns_and_kept_in_files(test:
     test.server().flag(&format!("--module-cache-dir={}", cache.display()));
     // Its default has no room for the code of twenty.
     test.server().flag("--module-code-max=2Gi");
+    in_a_container(test);
     test.serve()?;
     for nth in 0..count {
         let name = format!("large-{nth}");
@@ -247,6 +269,7 @@ pub(crate) async fn packed_modules_are_unpacked_in_turns_and_kept_in_files(test:
         })
         .await?;
     }
+    killed_nothing(test)?;
     memory_at_most(test, "memory", modules_mib())?;
     let rest = u32::try_from((test.server().memory()? + test.server().memory_of_files()?) >> 20)?;
     test.at_most("memory once all are loaded, with files in memory", rest.into(), "MiB", modules_mib())

@@ -61,9 +61,9 @@ impl HookThreads {
     /// # Errors
     /// The system starts no thread.
     pub(super) fn start() -> io::Result<Self> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = runtime::Builder::new_multi_thread()
-            .worker_threads(threads)
+            .worker_threads(threads_of(cores))
             .thread_name("hook")
             .on_thread_start(|| IS_OF_HOOKS.set(true))
             .enable_time()
@@ -93,6 +93,12 @@ impl HookThreads {
         let task = AbortOnDropHandle::new(runtime.spawn(call.in_current_span()));
         task.await.map_err(|error| error.to_string())?.map_err(panicked)
     }
+}
+
+/// A quarter of the cores is left to everything else. Of two cores none is: with one thread hooks of different controllers
+/// could run side by side no longer.
+const fn threads_of(cores: usize) -> usize {
+    cores - cores / 4
 }
 
 impl Drop for HookThreads {
@@ -139,6 +145,11 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+
+    #[test]
+    fn a_quarter_of_the_cores_is_left_to_everything_else() {
+        assert_eq!([1, 2, 3, 4, 8, 64].map(threads_of), [1, 2, 3, 3, 6, 48]);
+    }
 
     #[tokio::test]
     async fn a_trusted_call_begins_where_it_was_asked_for_and_goes_on_on_the_threads_of_hooks() {

@@ -1,25 +1,29 @@
 //! A real etcd, kube-apiserver and kube-controller-manager on loopback, with everything they need in one temporary folder;
 //! with a node also scheduler, kubelet and containerd, all of them in namespaces of their own.
 
+mod files;
+
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use rcgen::KeyPair;
 
+use self::files::{
+    Files, Ports, alone, apiserver_flags, controller_manager_flags, copy_folder, etcd_flags, kubeconfig,
+};
 use crate::api::{NODE, Objects, SERVICE_ACCOUNT};
 use crate::cluster::Binaries;
 use crate::folder::Folder;
 use crate::kubectl::Kubectl;
-use crate::node::config::{Config as NodeConfig, registry_flags, tokens};
+use crate::node::config::{Config as NodeConfig, registry_flags};
 use crate::node::{self, ApiServerForwarder, Image, Namespaces, Parts};
 use crate::objects::is_true;
-use crate::pki::{Authority, Certified};
-use crate::process::Process;
+use crate::pki::Authority;
+use crate::process::{Process, Signal};
 use crate::wait::{Seen, until};
 
 /// How long a start may take; three to five seconds are usual.
@@ -31,13 +35,21 @@ const ATTEMPTS: usize = 4;
 /// Runs until it is dropped; leaves nothing behind but kept logs.
 #[derive(Debug)]
 pub struct ControlPlane {
-    node: Option<Node>,      // before the processes: with it they all end at once
-    processes: Vec<Process>, // before the folder: they end before it goes
+    node: Option<Node>,            // before the processes: with it they all end at once
+    programs: Mutex<Vec<Program>>, // before the folder: they end before it goes
     folder: Folder,
     kubeconfig: PathBuf,
     binaries: Binaries,
     /// An admission plugin besides those that are on by default.
     admission: Option<&'static str>,
+}
+
+/// What a control plane runs, and how it is started again.
+#[derive(Debug)]
+struct Program {
+    process: Process,
+    path: PathBuf,
+    flags: Vec<String>,
 }
 
 /// Parts of a control plane where Pods run.
@@ -143,6 +155,39 @@ impl ControlPlane {
         node.namespaces.print(line).await
     }
 
+    /// Copies what etcd holds, as a backup does. Everything stops for it and goes on after.
+    pub async fn take_snapshot(&self) -> Result<()> {
+        let [data, snapshot] = ["etcd", "etcd-snapshot"].map(|name| self.folder.path().join(name));
+        self.restart(|| copy_folder(&data, &snapshot)).await
+    }
+
+    /// Goes back to the snapshot, as after a disaster: versions that were given since are given a second time.
+    pub async fn restore_snapshot(&self) -> Result<()> {
+        let [data, snapshot] = ["etcd", "etcd-snapshot"].map(|name| self.folder.path().join(name));
+        let restore = || {
+            fs::remove_dir_all(&data).context("cannot remove what etcd holds")?;
+            copy_folder(&snapshot, &data)
+        };
+        self.restart(restore).await
+    }
+
+    /// Ends all programs, the last one first, and starts them again; without a node.
+    async fn restart(&self, between: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut programs = std::mem::take(&mut *self.programs());
+        for program in programs.iter_mut().rev() {
+            // What etcd holds is whole; all others are killed, as they wait for their connections else.
+            let signal = if program.process.name() == "etcd" { Signal::Term } else { Signal::Kill };
+            program.process.signal(signal);
+            program.process.wait(START).await?;
+        }
+        between()?;
+        for Program { process, path, flags } in programs {
+            self.run(process.name(), &path, &flags)?;
+        }
+        let client = self.client().await?;
+        self.ready("kube-apiserver ready again", || answers(&client)).await
+    }
+
     async fn attempt(
         prepared: Result<Self>,
         prepare: &impl AsyncFn(&Self) -> Result<()>,
@@ -151,7 +196,7 @@ impl ControlPlane {
         let Err(why) = plane.start_processes(prepare).await else {
             return Ok(plane);
         };
-        if plane.processes.iter().any(|process| process.tail(50).contains("address already in use")) {
+        if plane.programs().iter().any(|it| it.process.tail(50).contains("address already in use")) {
             return Err(Failed::PortTaken);
         }
         plane.keep_logs();
@@ -164,7 +209,7 @@ impl ControlPlane {
         let kubeconfig = folder.path().join("kubeconfig");
         Ok(Self {
             node: None,
-            processes: Vec::new(),
+            programs: Mutex::default(),
             folder,
             kubeconfig,
             binaries: binaries.clone(),
@@ -255,26 +300,29 @@ impl ControlPlane {
     }
 
     /// Runs a program as long as the control plane: on the node, if there is one.
-    pub(crate) fn run(&mut self, name: &str, program: &Path, flags: &[String]) -> Result<()> {
+    pub(crate) fn run(&self, name: &str, program: &Path, flags: &[String]) -> Result<()> {
         let log = self.log(name);
         let process = match &self.node {
             None => Process::start(name, program, flags, &log)?,
             Some(node) => node.namespaces.run(name, program, flags, &log)?,
         };
-        self.processes.push(process);
+        self.programs().push(Program { process, path: program.to_owned(), flags: flags.to_vec() });
         Ok(())
     }
 
+    fn programs(&self) -> MutexGuard<'_, Vec<Program>> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits for a condition, but not on a process that has ended.
-    async fn ready<L>(&mut self, what: &str, look: impl Fn() -> L) -> Result<()>
+    async fn ready<L>(&self, what: &str, look: impl Fn() -> L) -> Result<()>
     where
         L: Future<Output = Seen<()>>,
     {
-        let processes = &mut self.processes;
         until(what, START, || {
-            let ended = processes.iter_mut().find_map(|process| match process.ended() {
+            let ended = self.programs().iter_mut().find_map(|it| match it.process.ended() {
                 Ok(Some(status)) => {
-                    Some(anyhow!("{} ended early ({status})\n{}", process.name(), process.tail(20)))
+                    Some(anyhow!("{} ended early ({status})\n{}", it.process.name(), it.process.tail(20)))
                 }
                 Ok(None) => None,
                 Err(why) => Some(why),
@@ -324,152 +372,4 @@ async fn is_ready(nodes: &Objects) -> Seen<()> {
         Ok(None) => Err("no such node".to_owned()),
         Err(why) => Err(format!("{why:#}")),
     }
-}
-
-/// Where etcd and the API server listen on their loopback, and where we reach the latter on ours.
-struct Ports {
-    client: u16,
-    peer: u16,
-    secure: u16,
-    ours: u16,
-}
-
-impl Ports {
-    /// All at once, so that no two are the same.
-    fn free() -> Result<Self> {
-        let free = || TcpListener::bind(("127.0.0.1", 0)).context("no free port on 127.0.0.1");
-        let port = |taken: &TcpListener| Ok::<_, anyhow::Error>(taken.local_addr()?.port());
-        let [client, peer, secure] = &[free()?, free()?, free()?];
-        Ok(Self { client: port(client)?, peer: port(peer)?, secure: port(secure)?, ours: port(secure)? })
-    }
-
-    /// Ports of a network namespace of its own, where no other process can have them.
-    fn inside(forwarder: u16) -> Self {
-        Self { client: 2379, peer: 2380, secure: node::SECURE_PORT, ours: forwarder }
-    }
-}
-
-/// Files that the processes read from disk.
-struct Files {
-    etcd_data: String,
-    ca: String,
-    certificate: String,
-    key: String,
-    account_key: String,
-    account_public_key: String,
-    tokens: String,
-    certs: String,
-    /// For those that run beside the API server.
-    kubeconfig: String,
-}
-
-impl Files {
-    fn write(folder: &Path, ports: &Ports, authority: &Authority) -> Result<Self> {
-        let write = |name: &str, content: &str| -> Result<String> {
-            let path = folder.join(name);
-            fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
-            text(&path)
-        };
-        let Certified { certificate, key } = authority.server("kube-apiserver", &NAMES)?;
-        let ca = write("ca.crt", authority.certificate())?;
-        let (account_key, admin) = (KeyPair::generate()?, authority.token("admin"));
-        let files = Self {
-            etcd_data: text(&folder.join("etcd"))?,
-            certificate: write("apiserver.crt", &certificate)?,
-            key: write("apiserver.key", &key)?,
-            account_key: write("sa.key", &account_key.serialize_pem())?,
-            account_public_key: write("sa.pub", &account_key.public_key_pem())?,
-            tokens: write(
-                "tokens.csv",
-                &format!("{admin},admin,admin,\"system:masters\"\n{}", tokens(authority)),
-            )?,
-            certs: text(&folder.join("certs"))?,
-            kubeconfig: write("beside.kubeconfig", &kubeconfig(ports.secure, &ca, &admin))?,
-            ca,
-        };
-        write("kubeconfig", &kubeconfig(ports.ours, &files.ca, &admin))?;
-        Ok(files)
-    }
-}
-
-fn text(path: &Path) -> Result<String> {
-    Ok(path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?.to_owned())
-}
-
-/// Names that the API server is reached by, from wherever.
-const NAMES: [&str; 6] =
-    ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc", "10.0.0.1", node::ADDRESS];
-
-fn kubeconfig(port: u16, ca: &str, token: &str) -> String {
-    format!(
-        "apiVersion: v1
-kind: Config
-clusters:
-- name: metahook-test
-  cluster: {{server: \"https://127.0.0.1:{port}\", certificate-authority: \"{ca}\"}}
-users:
-- name: admin
-  user: {{token: {token}}}
-contexts:
-- name: metahook-test
-  context: {{cluster: metahook-test, user: admin}}
-current-context: metahook-test
-"
-    )
-}
-
-fn etcd_flags(files: &Files, client: &str, peer: &str) -> Vec<String> {
-    vec![
-        format!("--data-dir={}", files.etcd_data),
-        format!("--listen-client-urls={client}"),
-        format!("--advertise-client-urls={client}"),
-        format!("--listen-peer-urls={peer}"),
-        format!("--initial-advertise-peer-urls={peer}"),
-        format!("--initial-cluster=default={peer}"),
-        "--unsafe-no-fsync".to_owned(), // its data does not outlive it
-        "--log-level=warn".to_owned(),
-    ]
-}
-
-fn apiserver_flags(files: &Files, etcd: &str, port: u16) -> Vec<String> {
-    vec![
-        format!("--etcd-servers={etcd}"),
-        format!("--secure-port={port}"),
-        format!("--cert-dir={}", files.certs),
-        format!("--tls-cert-file={}", files.certificate),
-        format!("--tls-private-key-file={}", files.key),
-        format!("--token-auth-file={}", files.tokens),
-        format!("--service-account-key-file={}", files.account_public_key),
-        format!("--service-account-signing-key-file={}", files.account_key),
-        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-        "--allow-privileged=true".to_owned(),
-    ]
-}
-
-/// Flags that the API server needs besides where there is no node.
-fn alone() -> Vec<String> {
-    vec![
-        "--bind-address=127.0.0.1".to_owned(),
-        "--advertise-address=127.0.0.1".to_owned(),
-        "--authorization-mode=RBAC".to_owned(),
-        // No Pod mounts tokens, so none needs to wait for its ServiceAccount.
-        "--disable-admission-plugins=ServiceAccount".to_owned(),
-    ]
-}
-
-fn controller_manager_flags(files: &Files) -> Vec<String> {
-    vec![
-        format!("--kubeconfig={}", files.kubeconfig),
-        format!("--service-account-private-key-file={}", files.account_key),
-        format!("--root-ca-file={}", files.ca),
-        "--controllers=*,-bootstrapsigner".to_owned(),
-        // Else a folder is made in /usr.
-        format!("--flex-volume-plugin-dir={}-volume-plugins", files.etcd_data),
-        "--leader-elect=false".to_owned(),
-        "--secure-port=0".to_owned(),
-        // With the defaults (20 and 30) the first ServiceAccount comes seconds later.
-        "--kube-api-qps=500".to_owned(),
-        "--kube-api-burst=1000".to_owned(),
-    ]
 }
