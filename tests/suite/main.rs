@@ -435,6 +435,7 @@ fn of_decorators() -> Vec<Test> {
             what_an_older_decorator_gives_up_the_younger_has_at_once,
             no_decorator_waits_for_an_older_one_that_cannot_start,
             what_the_older_decorator_wants_stands_while_it_is_away,
+            what_a_paused_decorator_wrote_stands_after_a_restart,
             cleaning_up_that_waits_for_an_older_decorator_is_not_lost,
         },
         decorator_controller::{
