@@ -71,7 +71,7 @@ use cases::{
     cases_children, cases_decorators, cases_hooks, cases_languages, cases_lifecycle, cases_merging,
     cases_unsettled, cases_upgrades, cases_values,
 };
-use chart::{chart_node, chart_releases, chart_values};
+use chart::{chart_metrics, chart_node, chart_releases, chart_values};
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
     decorator_finalizers, decorator_hooks, decorator_object, decorators_together, event_rows, hook_protocol,
@@ -141,6 +141,9 @@ fn of_the_chart() -> Vec<Test> {
         },
     ];
     let tests = tests![
+        chart_metrics::{
+            metrics_and_alerts_are_those_of_the_manifests,
+        },
         chart_values::{
             value_sets_become_what_the_api_server_accepts_under_the_same_names,
             least_rights_are_those_of_the_manifests,
