@@ -490,6 +490,7 @@ fn of_accounts() -> Vec<Test> {
             controllers_work_where_their_status_may_not_be_written,
             a_controller_does_what_the_printed_roles_of_its_account_allow,
             a_controller_goes_on_until_its_new_account_may_start_it,
+            a_controller_that_is_resumed_as_another_account_is_that_account_at_once,
             a_webhook_decides_within_the_rights_of_its_controllers_account,
             related_objects_are_those_that_its_controllers_account_may_read,
             related_objects_are_deleted_with_the_rights_of_the_controllers_account,
