@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use metahook_core::api::ControllerKind;
 use metahook_core::api::reason::ConditionType;
 use metahook_core::api::status::{Condition, ControllerStatus, LAST_SEEN_INTERVAL};
+use metahook_core::hosting::hosts;
 use metahook_core::leader_election::Record;
 use metahook_core::object::Object;
 use metahook_core::object::id::Gvk;
-use metahook_core::presence::hosts;
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
 use metahook_server::cluster::objects::RequestError;
@@ -158,8 +158,9 @@ pub fn age(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use metahook_core::hosting::SELECTOR;
     use metahook_core::object::selector::Selector;
-    use metahook_core::presence::{SELECTOR, lease_name};
+    use metahook_core::presence::lease_name;
     use serde_json::json;
 
     use super::*;

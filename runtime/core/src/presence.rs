@@ -6,9 +6,7 @@
 use std::time::Duration;
 
 use crate::hash::Fingerprint;
-use crate::hosting::Hosting;
 use crate::leader_election::{Lease, Record, Step};
-use crate::object::Object;
 use crate::object::selector::Selector;
 use crate::shorten;
 
@@ -29,21 +27,6 @@ pub fn is_lease(name: &str) -> bool {
         let digits = rest.strip_prefix('-');
         rest.is_empty()
             || digits.is_some_and(|all| all.len() == 16 && all.bytes().all(|c| c.is_ascii_hexdigit()))
-    })
-}
-
-/// Annotation of a Lease: the selector of the controllers that its servers host, where they do not host all.
-pub const SELECTOR: &str = "metahook.dev/target-label-selector";
-
-/// Whether the servers that sign this Lease host a controller. A Lease that does not have its selector is an earlier release's, and
-/// says nothing.
-pub fn hosts(lease: &Object, controller: &Object) -> bool {
-    let selector = match lease.annotations().remove(SELECTOR) {
-        Some(text) => Selector::parse(&text),
-        None => Ok(Selector::default()),
-    };
-    selector.is_ok_and(|selector| {
-        lease_name(&selector) == *lease.key.name && Hosting::Server(selector).hosts(controller)
     })
 }
 
@@ -111,8 +94,6 @@ impl Presence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosting::DEV_LABEL;
-    use crate::object::testing::a;
 
     /// The Lease as the API server has it.
     #[derive(Default)]
@@ -222,36 +203,5 @@ mod tests {
         assert_eq!(name(""), "metahook-servers");
         assert_eq!(name("a=b"), name("a=b"));
         assert!(name("a=b") != name("a=c") && name("a=b").len() == 33);
-    }
-
-    #[test]
-    fn a_lease_counts_for_the_controllers_that_its_servers_host() {
-        let lease = |name: &str, selector: Option<&str>| {
-            let lease = a("coordination.k8s.io/v1", "Lease", &format!("n/{name}"));
-            match selector {
-                Some(selector) => lease.annotation(SELECTOR, selector),
-                None => lease,
-            }
-        };
-        let controller = |labels: &[&str]| {
-            let controller = a("metacontroller.k8s.io/v1alpha1", "CompositeController", "c");
-            labels.iter().fold(controller, |controller, key| controller.label(key, "a")).object()
-        };
-        let (all, team) = (lease_name(&Selector::default()), lease_name(&Selector::equals("team", "a")));
-        for (name, selector, expected) in [
-            (&*all, None, [true, true, false]),
-            (&*team, Some("team=a"), [false, true, false]),
-            (&*team, Some("team in (a)"), [false, true, false]),
-            // Of an earlier release; of another selector; no selector; another program's.
-            (&*team, None, [false; 3]),
-            (&*team, Some("team=b"), [false; 3]),
-            (&*team, Some("a>1"), [false; 3]),
-            ("kube-controller-manager", None, [false; 3]),
-        ] {
-            let lease = lease(name, selector).object();
-            let found = [controller(&[]), controller(&["team"]), controller(&["team", DEV_LABEL])]
-                .map(|controller| hosts(&lease, &controller));
-            assert_eq!(found, expected, "{name} {selector:?}");
-        }
     }
 }

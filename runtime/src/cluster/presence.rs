@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use metahook_core::hosting::SELECTOR;
 use metahook_core::leader_election::{Lease, Step};
 use metahook_core::object::id::Key;
 use metahook_core::object::selector::Selector;
-use metahook_core::presence::{Presence, SELECTOR, SIGN_INTERVAL, lease_name};
+use metahook_core::presence::{Presence, SIGN_INTERVAL, lease_name};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
