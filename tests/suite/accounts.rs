@@ -306,6 +306,52 @@ pub(crate) async fn a_controller_goes_on_until_its_new_account_may_start_it(
     Ok(())
 }
 
+/// Resumed as another account, a controller stays paused until that one may start it; its first reconcile is the account's.
+pub(crate) async fn a_controller_that_is_resumed_as_another_account_is_that_account_at_once(
+    test: &mut Fixture,
+) -> Result<()> {
+    let answer = |number: &str| {
+        let child = config_map("child", json!({}), json!({ "number": number }));
+        wasm::answers(&json!({ "status": {}, "children": [child] }))
+    };
+    let made = |number: &'static str| move |child: &Value| child["data"]["number"] == number;
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "greeter" } });
+    test.make(&test.within(&SERVICE_ACCOUNT), account).await?;
+    test.define_kind().await?;
+    test.store("hook", &answer("1")?).await?;
+    test.serve()?;
+    let name = short(test);
+    let controller = test.controller().renamed(&name).making(&CONFIG_MAP, "InPlace");
+    test.host(controller.synced_by(test.hook("hook"))).await?;
+    test.create(test.parent("a")).await?;
+    test.config_maps().until("child", "made", made("1")).await?;
+    let controllers = test.controllers();
+    controllers.merge(&name, &json!({ "spec": { "paused": true } })).await?;
+    let paused = |cc: &Value| has_condition(cc, "Paused", "True", "ControllerPaused");
+    until_controller(test, "paused", paused).await?;
+    test.store("hook", &answer("2")?).await?;
+
+    let place = json!({ "namespace": test.name(), "name": "greeter" });
+    let resumed = json!({ "spec": { "paused": null, "serviceAccountRef": place } });
+    let changed = controllers.merge(&name, &resumed).await?;
+    test.until_event_on(&changed, "RightsMissing", |_| true).await?;
+    // Another change while it waits: it is resumed all the same.
+    let changed = controllers.merge(&name, &json!({ "spec": { "resyncPeriodSeconds": 600 } })).await?;
+    ensure!(paused(&controllers.get(&name).await?), "it is not paused any more");
+    ensure!(test.config_maps().get("child").await?["data"]["number"] == "1", "a child was written");
+
+    let roles = roles(test, &changed).await?;
+    for ends in ["-reads", "-hooks"] {
+        grant(test, &roles, ends).await?;
+    }
+    test.until_event_on(&changed, "Resumed", |_| true).await?;
+    let refused = format!("User \"system:serviceaccount:{}:greeter\" cannot update", test.name());
+    test.until_event("a", "SyncError", |event| text(event, "/message").contains(&refused)).await?;
+    ensure!(test.config_maps().get("child").await?["data"]["number"] == "1", "another account wrote");
+    grant(test, &roles, "-writes").await?;
+    test.config_maps().until("child", "updated by the account", made("2")).await.map(drop)
+}
+
 /// The finalizer is put on and taken off with the account's rights, and so is the rest when a webhook decides.
 pub(crate) async fn a_webhook_decides_within_the_rights_of_its_controllers_account(
     test: &mut Fixture,

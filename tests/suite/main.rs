@@ -72,7 +72,7 @@ use cases::{
     cases_children, cases_decorators, cases_hooks, cases_languages, cases_lifecycle, cases_merging,
     cases_unsettled, cases_upgrades, cases_values,
 };
-use chart::{chart_node, chart_releases, chart_values};
+use chart::{chart_metrics, chart_node, chart_releases, chart_values};
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
     decorator_finalizers, decorator_hooks, decorator_object, decorators_together, event_rows, hook_protocol,
@@ -142,6 +142,9 @@ fn of_the_chart() -> Vec<Test> {
         },
     ];
     let tests = tests![
+        chart_metrics::{
+            metrics_and_alerts_are_those_of_the_manifests,
+        },
         chart_values::{
             value_sets_become_what_the_api_server_accepts_under_the_same_names,
             least_rights_are_those_of_the_manifests,
@@ -439,6 +442,7 @@ fn of_decorators() -> Vec<Test> {
             what_an_older_decorator_gives_up_the_younger_has_at_once,
             no_decorator_waits_for_an_older_one_that_cannot_start,
             what_the_older_decorator_wants_stands_while_it_is_away,
+            what_a_paused_decorator_wrote_stands_after_a_restart,
             cleaning_up_that_waits_for_an_older_decorator_is_not_lost,
         },
         decorator_controller::{
@@ -490,6 +494,7 @@ fn of_accounts() -> Vec<Test> {
             controllers_work_where_their_status_may_not_be_written,
             a_controller_does_what_the_printed_roles_of_its_account_allow,
             a_controller_goes_on_until_its_new_account_may_start_it,
+            a_controller_that_is_resumed_as_another_account_is_that_account_at_once,
             a_webhook_decides_within_the_rights_of_its_controllers_account,
             related_objects_are_those_that_its_controllers_account_may_read,
             related_objects_are_deleted_with_the_rights_of_the_controllers_account,

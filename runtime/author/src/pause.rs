@@ -2,16 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use metahook_core::api::PAUSED;
+use metahook_core::api::status::ControllerStatus;
 use metahook_core::bundle::parents_of;
-use metahook_core::object::id::{Key, ObjectId, Resource};
+use metahook_core::object::id::{Gvr, Key, ObjectId, Resource};
+use metahook_core::readiness::{shows_pause, shows_paused_parent};
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
 use metahook_server::cluster::objects::RequestError;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::controllers::{self, FindError, KINDS, full_name, is_named, resource};
+
+/// The status of controllers is read so often.
+const LOOK_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Kinds that a message names.
 const MAX_NAMES: usize = 10;
@@ -42,28 +49,54 @@ pub struct Pauser {
     pub api: ApiClient,
     /// Where objects are whose name has no namespace.
     pub namespace: String,
+    /// How long is waited for a server; zero does not wait.
+    pub timeout: Duration,
 }
 
+/// An object that was paused or resumed.
+#[derive(Debug)]
+pub struct Changed {
+    pub id: ObjectId,
+    pub shown: Shown,
+}
+
+/// What is known of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// The status of a controller shows the change.
+    Yes,
+    /// It does not, after the time.
+    NotYet,
+    /// It was not waited for; or nothing can show it, as nothing was changed, or the controllers of the object are paused themselves.
+    NotAwaited,
+}
+
+/// A controller, and its status before the change.
+type Before = (ObjectId, ControllerStatus);
+
 impl Pauser {
-    /// Pauses or resumes an object; gives back what was changed. `kind`: `controller`, or a plural or singular name; `name`: with or
+    /// Pauses or resumes an object, and waits until a server has shown that. `kind`: `controller`, or a plural or singular name; `name`: with or
     /// without `namespace/`.
     ///
     /// # Errors
     /// There is no such object, it may be one of several, or the API server refused the change: nothing was changed.
-    pub async fn set(&self, kind: &str, name: &str, paused: bool) -> Result<ObjectId, PauseError> {
+    pub async fn set(&self, kind: &str, name: &str, paused: bool) -> Result<Changed, PauseError> {
         let discovery = Discovery::new(self.api.clone());
         if kind.eq_ignore_ascii_case(CONTROLLER) {
             let (id, _) = controllers::find(&self.api, name).await?;
-            return self.change(id, spec(paused)).await;
+            return self.set_controller(id, paused).await;
         }
-        let mut parents = BTreeSet::new();
+        let (mut parents, mut hosted) = (BTreeSet::new(), Vec::new());
         for controllers in KINDS {
             let resource = resource(&discovery, controllers).await?;
             if is_named(&resource, kind) {
-                return self.change(self.id(resource, name)?, spec(paused)).await;
+                return self.set_controller(self.id(resource, name)?, paused).await;
             }
             for controller in self.api.list_objects(&resource).await? {
-                parents.extend(controller.value().iter().flat_map(parents_of));
+                let id = ObjectId { resource: Arc::clone(&resource), key: controller.key.clone() };
+                let controller = controller.value().unwrap_or_default();
+                parents.extend(parents_of(&controller));
+                hosted.push((id, controller));
             }
         }
         let mut known = BTreeSet::new();
@@ -75,7 +108,60 @@ impl Pauser {
             }
         }
         let resource = one_of(kind, &known)?;
-        self.change(self.id(resource, name)?, annotation(paused)).await
+        let of_kind = resource.gvr();
+        let id = self.id(resource, name)?;
+        let is_changed = self.change(&id, annotation(paused)).await?.is_some();
+        let before: Vec<_> = hosted
+            .into_iter()
+            .filter(|(_, controller)| counts(controller, &of_kind))
+            .map(with_status)
+            .collect();
+        let shown = if is_changed { self.until_counted(&before, paused).await? } else { Shown::NotAwaited };
+        Ok(Changed { id, shown })
+    }
+
+    async fn set_controller(&self, id: ObjectId, paused: bool) -> Result<Changed, PauseError> {
+        self.change(&id, spec(paused)).await?;
+        let is_shown = async || {
+            let now: Option<Value> = self.api.read_as(&id).await?;
+            Ok(now.is_some_and(|now| shows_pause(&now, paused)))
+        };
+        let shown = self.until(is_shown).await?;
+        Ok(Changed { id, shown })
+    }
+
+    /// Waits until a controller counts the parent, or does no longer.
+    async fn until_counted(&self, before: &[Before], paused: bool) -> Result<Shown, PauseError> {
+        if before.is_empty() {
+            return Ok(Shown::NotAwaited);
+        }
+        let is_shown = async || {
+            for (id, before) in before {
+                let now: Option<Value> = self.api.read_as(id).await?;
+                if now.is_some_and(|now| shows_paused_parent(before, &controllers::status(&now), paused)) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        self.until(is_shown).await
+    }
+
+    async fn until(
+        &self,
+        is_shown: impl AsyncFn() -> Result<bool, RequestError>,
+    ) -> Result<Shown, PauseError> {
+        if self.timeout.is_zero() {
+            return Ok(Shown::NotAwaited);
+        }
+        let start = Instant::now();
+        while !is_shown().await? {
+            if start.elapsed() >= self.timeout {
+                return Ok(Shown::NotYet);
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        Ok(Shown::Yes)
     }
 
     fn id(&self, resource: Arc<Resource>, name: &str) -> Result<ObjectId, PauseError> {
@@ -91,12 +177,24 @@ impl Pauser {
         Ok(ObjectId { resource, key })
     }
 
-    async fn change(&self, id: ObjectId, patch: Value) -> Result<ObjectId, PauseError> {
-        match self.api.merge::<Value>(&id, &patch).await? {
-            Some(_) => Ok(id),
-            None => Err(PauseError::NotFound(id.to_string())),
-        }
+    /// Changes the object; `None`: it was so before.
+    async fn change(&self, id: &ObjectId, patch: Value) -> Result<Option<()>, PauseError> {
+        let version = |object: &Value| object.pointer("/metadata/resourceVersion").cloned();
+        let before: Option<Value> = self.api.read_as(id).await?;
+        let after: Option<Value> = self.api.merge(id, &patch).await?;
+        let after = after.ok_or_else(|| PauseError::NotFound(id.to_string()))?;
+        Ok((before.as_ref().and_then(version) != version(&after)).then_some(()))
     }
+}
+
+/// Whether a controller counts paused parents of this kind: one that is paused itself counts all of its parents in any case.
+fn counts(controller: &Value, parents: &Gvr) -> bool {
+    let is_paused = controller.pointer("/spec/paused").and_then(Value::as_bool).unwrap_or_default();
+    !is_paused && parents_of(controller).iter().any(|kind| kind.is_kin(parents))
+}
+
+fn with_status((id, controller): (ObjectId, Value)) -> Before {
+    (id, controllers::status(&controller))
 }
 
 /// The change of a controller. A field that is gone says the same as `false`, and is less to read.
@@ -183,6 +281,21 @@ mod tests {
         let error = found("jobs", &known).unwrap_err();
         assert!(error.contains("jobs.a.com, jobs.batch"), "{error}");
         assert_eq!(found("jobs.batch", &known), Ok("jobs.batch".to_owned()));
+    }
+
+    #[test]
+    fn a_controller_of_the_kind_counts_unless_it_is_paused_itself() {
+        let controller = |paused: Value, version: &str| {
+            let parent = json!({ "apiVersion": format!("e.com/{version}"), "resource": "hellos" });
+            json!({ "spec": { "parentResource": parent, "paused": paused } })
+        };
+        let hellos = Gvr::new("e.com/v1", "hellos");
+        assert!(
+            counts(&controller(Value::Null, "v1"), &hellos)
+                && counts(&controller(json!(false), "v2"), &hellos)
+        );
+        assert!(!counts(&controller(json!(true), "v1"), &hellos));
+        assert!(!counts(&controller(Value::Null, "v1"), &Gvr::new("e.com/v1", "others")));
     }
 
     #[test]

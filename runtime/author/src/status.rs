@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use metahook_core::api::ControllerKind;
 use metahook_core::api::reason::ConditionType;
 use metahook_core::api::status::{Condition, ControllerStatus, LAST_SEEN_INTERVAL};
+use metahook_core::hosting::hosts;
 use metahook_core::leader_election::Record;
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvk, Key};
-use metahook_core::presence::is_lease;
+use metahook_core::object::id::Gvk;
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
 use metahook_server::cluster::objects::RequestError;
@@ -65,24 +65,22 @@ pub async fn cluster_status(api: &ApiClient) -> Result<ClusterStatus, StatusErro
     let mut found = Vec::new();
     for kind in KINDS {
         let resource = controllers::resource(&discovery, kind).await?;
-        let all = api.list_objects(&resource).await?;
-        found.extend(all.iter().map(|one| (kind, one.key.name.to_string(), status(one))));
+        found.extend(api.list_objects(&resource).await?.into_iter().map(|one| (kind, one)));
     }
     let leases = discovery.resolve_kind(&Gvk::new("coordination.k8s.io/v1", "Lease")).await?;
     let now = Timestamp::now();
-    let statuses: Vec<_> = found.iter().map(|(_, _, status)| status.clone()).collect();
-    let (has_server, without_leases) = match api.list_objects(&leases).await {
-        Ok(leases) => {
-            let is_server =
-                |lease: &Object| is_servers_lease(&lease.key, &statuses) && is_fresh_lease(lease, now);
-            (leases.iter().any(is_server), None)
-        }
-        Err(error) => (false, Some(error)),
+    let (mut leases, without_leases) = match api.list_objects(&leases).await {
+        Ok(leases) => (leases, None),
+        Err(error) => (Vec::new(), Some(error)),
     };
-    let lines = found
-        .into_iter()
-        .map(|(kind, name, status)| ControllerLine::of(kind, name, &status, has_server, now));
-    Ok(ClusterStatus { controllers: lines.collect(), without_leases })
+    leases.retain(|lease| is_fresh_lease(lease, now));
+    let line = |(kind, controller): (ControllerKind, _)| {
+        let controller: &Object = &controller;
+        let status = status(controller);
+        let has_server = leases.iter().any(|lease| is_of_its_server(lease, controller, &status));
+        ControllerLine::of(kind, controller.key.name.to_string(), &status, has_server, now)
+    };
+    Ok(ClusterStatus { controllers: found.into_iter().map(line).collect(), without_leases })
 }
 
 fn status(controller: &Object) -> ControllerStatus {
@@ -91,7 +89,7 @@ fn status(controller: &Object) -> ControllerStatus {
 }
 
 impl ControllerLine {
-    /// `has_server`: a server has renewed its Lease lately.
+    /// `has_server`: a server that hosts it has renewed its Lease lately.
     fn of(
         kind: ControllerKind,
         name: String,
@@ -133,12 +131,12 @@ fn is_fresh_lease(lease: &Object, now: Timestamp) -> bool {
     !spec.holder.is_empty() && renewed.is_some_and(|renewed| renewed <= lasts)
 }
 
-/// Servers of this program sign the Lease: all of them, or the leader of an election that a controller's status names.
-fn is_servers_lease(lease: &Key, statuses: &[ControllerStatus]) -> bool {
+/// A server that hosts the controller signs the Lease; or leads by it, as the controller's status says.
+fn is_of_its_server(lease: &Object, controller: &Object, status: &ControllerStatus) -> bool {
     let names = |one: &Condition| {
-        one.kind == ConditionType::SingleWriter.as_str() && one.message.ends_with(&format!(" {lease}"))
+        one.kind == ConditionType::SingleWriter.as_str() && one.message.ends_with(&format!(" {}", lease.key))
     };
-    is_lease(&lease.name) || statuses.iter().flat_map(|status| &status.conditions).any(names)
+    hosts(lease, controller) || status.conditions.iter().any(names)
 }
 
 /// The time since then; none for one in the future.
@@ -160,6 +158,9 @@ pub fn age(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use metahook_core::hosting::SELECTOR;
+    use metahook_core::object::selector::Selector;
+    use metahook_core::presence::lease_name;
     use serde_json::json;
 
     use super::*;
@@ -212,15 +213,34 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_of_servers_by_its_name_or_by_the_election_that_a_status_names() {
+    fn a_lease_counts_for_the_controllers_of_its_servers_alone() {
+        let object = |kind: &str, metadata: Value| {
+            let object = json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata });
+            Object::parse(&object.to_string(), None).unwrap()
+        };
+        let controller =
+            |labels: Value| object("CompositeController", json!({ "name": "c", "labels": labels }));
         let leader = json!({ "conditions": [{
             "type": "SingleWriter", "status": "True", "reason": "LeaderElected", "lastTransitionTime": "t",
             "message": "host_1 leads: it holds the Lease n/elected",
         }] });
-        let statuses = [serde_json::from_value(leader).unwrap(), ControllerStatus::default()];
-        let is = |namespace: &str, name: &str| is_servers_lease(&Key::new(namespace, name), &statuses);
-        assert!(is("any", "metahook-servers") && is("n", "elected"));
-        assert!(!is("m", "elected") && !is("n", "lected") && !is("kube-system", "kube-controller-manager"));
+        let (elected, other) = (serde_json::from_value(leader).unwrap(), ControllerStatus::default());
+        let is = |namespace: &str, name: &str, status: &ControllerStatus| {
+            let lease = object("Lease", json!({ "namespace": namespace, "name": name }));
+            is_of_its_server(&lease, &controller(json!({})), status)
+        };
+        assert!(is("any", "metahook-servers", &other) && is("n", "elected", &elected));
+        assert!(!is("n", "elected", &other), "another controller's leader");
+        assert!(!is("m", "elected", &elected) && !is("n", "lected", &elected));
+        assert!(!is("kube-system", "kube-controller-manager", &elected));
+        let team = Selector::equals("team", "a");
+        let annotations = json!({ SELECTOR: team.to_string() });
+        let lease = object(
+            "Lease",
+            json!({ "namespace": "n", "name": lease_name(&team), "annotations": annotations }),
+        );
+        assert!(is_of_its_server(&lease, &controller(json!({ "team": "a" })), &other));
+        assert!(!is_of_its_server(&lease, &controller(json!({ "team": "b" })), &other));
     }
 
     #[test]

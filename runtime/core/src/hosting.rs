@@ -3,6 +3,7 @@
 use crate::api::ControllerKind;
 use crate::object::Object;
 use crate::object::selector::Selector;
+use crate::presence::lease_name;
 
 /// Label of a controller that a session of `metahook dev` runs; its value is the session's name.
 pub const DEV_LABEL: &str = "metahook.dev/dev";
@@ -47,6 +48,21 @@ impl Hosting {
     }
 }
 
+/// Annotation of a Lease: the selector of the controllers that its servers host, where they do not host all.
+pub const SELECTOR: &str = "metahook.dev/target-label-selector";
+
+/// Whether the servers that sign this Lease host a controller. A Lease that does not have its selector is an earlier release's, and
+/// says nothing.
+pub fn hosts(lease: &Object, controller: &Object) -> bool {
+    let selector = match lease.annotations().remove(SELECTOR) {
+        Some(text) => Selector::parse(&text),
+        None => Ok(Selector::default()),
+    };
+    selector.is_ok_and(|selector| {
+        lease_name(&selector) == *lease.key.name && Hosting::Server(selector).hosts(controller)
+    })
+}
+
 /// The text as the value of a label: other characters become dashes. `None` where nothing is left of it.
 pub fn label_value(text: &str) -> Option<String> {
     let one = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
@@ -60,6 +76,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::object::testing::a;
 
     fn controller(kind: &str, name: &str, labels: &serde_json::Value) -> Object {
         let metadata = json!({ "name": name, "uid": "u", "resourceVersion": "1", "labels": labels });
@@ -108,5 +125,36 @@ mod tests {
         assert_eq!(value(&"x".repeat(MAX_LABEL)).unwrap().len(), MAX_LABEL);
         assert_eq!(value(&"x".repeat(MAX_LABEL + 1)).unwrap().len(), MAX_LABEL);
         assert_eq!((value(""), value("-ü-")), (None, None));
+    }
+
+    #[test]
+    fn a_lease_counts_for_the_controllers_that_its_servers_host() {
+        let lease = |name: &str, selector: Option<&str>| {
+            let lease = a("coordination.k8s.io/v1", "Lease", &format!("n/{name}"));
+            match selector {
+                Some(selector) => lease.annotation(SELECTOR, selector),
+                None => lease,
+            }
+        };
+        let controller = |labels: &[&str]| {
+            let controller = a("metacontroller.k8s.io/v1alpha1", "CompositeController", "c");
+            labels.iter().fold(controller, |controller, key| controller.label(key, "a")).object()
+        };
+        let (all, team) = (lease_name(&Selector::default()), lease_name(&Selector::equals("team", "a")));
+        for (name, selector, expected) in [
+            (&*all, None, [true, true, false]),
+            (&*team, Some("team=a"), [false, true, false]),
+            (&*team, Some("team in (a)"), [false, true, false]),
+            // Of an earlier release; of another selector; no selector; another program's.
+            (&*team, None, [false; 3]),
+            (&*team, Some("team=b"), [false; 3]),
+            (&*team, Some("a>1"), [false; 3]),
+            ("kube-controller-manager", None, [false; 3]),
+        ] {
+            let lease = lease(name, selector).object();
+            let found = [controller(&[]), controller(&["team"]), controller(&["team", DEV_LABEL])]
+                .map(|controller| hosts(&lease, &controller));
+            assert_eq!(found, expected, "{name} {selector:?}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::hash::Fingerprint;
 use crate::leader_election::{Lease, Record, Step};
+use crate::object::selector::Selector;
 use crate::shorten;
 
 /// A server signs the Lease so often.
@@ -30,11 +31,11 @@ pub fn is_lease(name: &str) -> bool {
 }
 
 /// Name of the Lease of servers that host the controllers with these labels.
-pub fn lease_name(selector: &str) -> String {
-    if selector.is_empty() {
+pub fn lease_name(selector: &Selector) -> String {
+    if *selector == Selector::default() {
         return LEASE.to_owned();
     }
-    let digest = Fingerprint::of(selector.as_bytes());
+    let digest = Fingerprint::of(format!("{selector:?}").as_bytes());
     let digits = digest.as_bytes().iter().take(8).fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
     format!("{LEASE}-{digits:016x}")
 }
@@ -198,8 +199,9 @@ mod tests {
 
     #[test]
     fn each_selector_has_a_lease() {
-        assert_eq!(lease_name(""), "metahook-servers");
-        assert_eq!(lease_name("a=b"), lease_name("a=b"));
-        assert!(lease_name("a=b") != lease_name("a=c") && lease_name("a=b").len() == 33);
+        let name = |selector: &str| lease_name(&Selector::parse(selector).unwrap());
+        assert_eq!(name(""), "metahook-servers");
+        assert_eq!(name("a=b"), name("a=b"));
+        assert!(name("a=b") != name("a=c") && name("a=b").len() == 33);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::api::reason::ConditionType;
+use crate::api::reason::{ConditionReason, ConditionType};
 use crate::api::status::{Condition, ControllerStatus};
 use crate::hosting::DEV_LABEL;
 
@@ -47,6 +47,30 @@ pub fn readiness(controller: &Value, modules: &BTreeMap<String, String>) -> Resu
         Some(ready) => Err(told(ready)),
         None => Err("it has no condition Ready yet".to_owned()),
     }
+}
+
+/// Whether the status of a controller shows that a server has taken up `spec.paused` as it is written. One that cannot run calls
+/// no hook either.
+pub fn shows_pause(controller: &Value, paused: bool) -> bool {
+    let status = controller.get("status").and_then(|status| ControllerStatus::deserialize(status).ok());
+    let generation = controller.pointer("/metadata/generation").and_then(Value::as_i64);
+    let Some(status) = status.filter(|status| status.observed_generation >= generation) else { return false };
+    let is_paused = |one: &Condition| {
+        let reason = ConditionReason::ControllerPaused;
+        one.kind == reason.condition().as_str() && one.reason == reason.as_str()
+    };
+    let cannot_run = |one: &Condition| one.kind == ConditionType::Ready.as_str() && one.status == "False";
+    match (paused, status.conditions.iter().any(is_paused)) {
+        (true, is_paused) => is_paused || status.conditions.iter().any(cannot_run),
+        (false, is_paused) => !is_paused,
+    }
+}
+
+/// Whether a server has counted one parent more, or one less, among the paused ones of a controller. `before`, `now`: the
+/// controller's status.
+pub fn shows_paused_parent(before: &ControllerStatus, now: &ControllerStatus, paused: bool) -> bool {
+    let (before, now) = (before.paused.unwrap_or_default(), now.paused.unwrap_or_default());
+    if paused { now > before } else { now < before }
 }
 
 #[cfg(test)]
@@ -92,5 +116,36 @@ mod tests {
         let mut taken = now;
         taken["metadata"]["labels"][DEV_LABEL] = json!("ann");
         assert!(waits(&taken, "sha256:1").starts_with("a session of metahook dev, \"ann\", has it"));
+    }
+    #[test]
+    fn a_pause_of_a_controller_is_shown_for_its_latest_spec() {
+        let paused = json!({
+            "type": "Paused", "status": "True", "reason": "ControllerPaused", "message": "", "lastTransitionTime": "t",
+        });
+        let shows = |conditions: Value, observed: i64| {
+            [true, false].map(|paused| shows_pause(&controller(&conditions, observed), paused))
+        };
+        assert_eq!(shows(json!([paused]), 2), [true, false]);
+        assert_eq!(shows(json!([paused]), 1), [false, false], "of an earlier spec");
+        assert_eq!(shows(json!([condition("Ready", "Unknown")]), 2), [false, true]);
+        assert_eq!(shows(json!([condition("Ready", "False")]), 2), [true, true], "it cannot run");
+        assert_eq!(shows(json!([condition("Paused", "True")]), 2), [false, true], "parents are");
+        assert!(!shows_pause(&json!({ "metadata": { "generation": 1 } }), true));
+    }
+
+    #[test]
+    fn a_pause_of_a_parent_is_counted() {
+        let shows = |before: Option<i64>, now: Option<i64>, paused: bool| {
+            let status = |paused: Option<i64>| ControllerStatus { paused, ..ControllerStatus::default() };
+            shows_paused_parent(&status(before), &status(now), paused)
+        };
+        assert!(
+            shows(None, Some(1), true) && shows(Some(1), Some(2), true) && shows(Some(2), Some(1), false)
+        );
+        assert!(
+            !shows(Some(1), Some(1), true)
+                && !shows(Some(1), Some(1), false)
+                && !shows(Some(2), Some(1), true)
+        );
     }
 }

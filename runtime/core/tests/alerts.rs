@@ -84,6 +84,21 @@ fn each_metric_of_an_alert_is_in_the_reference() {
     }
 }
 
+/// Helm reads no files outside of the chart.
+#[test]
+fn the_chart_has_the_same_files() {
+    for name in ["rules.yaml", "service.yaml", "servicemonitor.yaml"] {
+        let (source, copy) = (
+            read(&format!("manifests/observability/{name}")),
+            format!("manifests/helm/observability/{name}"),
+        );
+        if std::env::var_os("BLESS").is_some() {
+            fs::write(in_repository(&copy), &source).unwrap();
+        }
+        assert_eq!(read(&copy), source, "{copy} is another one: BLESS=1 copies it");
+    }
+}
+
 /// A series with its values, one a minute.
 type Series<'a> = (&'a str, &'a str);
 

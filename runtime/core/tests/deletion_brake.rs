@@ -389,6 +389,46 @@ fn parents_that_always_fail_keep_a_change_open_for_themselves_alone() {
     assert_eq!((brake.deleted(WINDOW), brake.accepted()), (0, Some(&*a)), "what waits is not accepted");
 }
 
+/// The brake of a server that goes on from what this one has stored.
+fn restarted(before: &mut DeletionBrake, parents: usize, children: usize) -> DeletionBrake {
+    let deleted = before.deleted(WINDOW);
+    let mut brake = DeletionBrake::new(BrakeLimits::default(), before.accepted().map(str::to_owned), deleted);
+    change(&mut brake, b"b", parents, children);
+    brake
+}
+
+#[test]
+fn a_paused_parent_is_compared_with_the_version_that_it_settled_with_after_a_restart() {
+    let mut brake = controller(3, 10);
+    brake.pause(&parent(0));
+    for of in 1..3 {
+        brake.reconciled(&parent(of), version(b"b"), true, Duration::ZERO);
+    }
+    assert!(deletes_at(&mut brake, 1, 0..10, b"b", WINDOW), "the others go on");
+    let mut brake = restarted(&mut brake, 3, 10);
+    assert_eq!(brake.accepted(), Some(&*version(b"a").to_string()));
+    brake.pause(&parent(0));
+    assert!(!deletes_at(&mut brake, 0, 0..10, b"b", WINDOW), "its pause has ended");
+    let mut brake = restarted(&mut brake, 3, 10);
+    assert!(!deletes(&mut brake, 0, 0..10, b"b"), "it waits over a restart, too");
+    assert!(deletes_at(&mut brake, 0, 0..0, b"b", WINDOW));
+    for of in 0..3 {
+        brake.reconciled(&parent(of), version(b"b"), true, Duration::ZERO);
+    }
+    assert_eq!((brake.deleted(WINDOW), brake.is_changed()), (0, false));
+}
+
+#[test]
+fn a_paused_parent_that_goes_keeps_no_version_from_being_accepted() {
+    let mut brake = controller(2, 10);
+    brake.pause(&parent(0));
+    brake.reconciled(&parent(1), version(b"b"), true, Duration::ZERO);
+    brake.deleted(WINDOW);
+    assert!(brake.is_changed());
+    brake.forget(&parent(0), WINDOW);
+    assert_eq!((brake.is_changed(), brake.accepted()), (false, Some(&*version(b"b").to_string())));
+}
+
 #[test]
 fn a_parent_that_is_selected_only_after_the_change_counts() {
     let mut brake = controller(2, 10);

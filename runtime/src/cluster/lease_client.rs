@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use metahook_core::leader_election::{Lease, Record, Step};
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
+use serde_json::json;
 
 use crate::cluster::api_client::{ApiClient, Unreachable};
 use crate::cluster::objects::WriteOptions;
@@ -18,6 +19,8 @@ pub(super) struct LeaseClient {
     /// Client that neither the gate of writes nor the rate limit holds up.
     api: ApiClient,
     id: ObjectId,
+    /// Of the Lease that is written.
+    annotation: Option<(&'static str, String)>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -42,13 +45,28 @@ impl LeaseClient {
             namespaced: true,
             has_status: false,
         };
-        Self { api: api.for_leases(), id: ObjectId { resource: resource.into(), key: lease } }
+        Self {
+            api: api.for_leases(),
+            id: ObjectId { resource: resource.into(), key: lease },
+            annotation: None,
+        }
+    }
+
+    /// A Lease that it writes has the annotation.
+    pub(super) fn annotating(self, annotation: Option<(&'static str, String)>) -> Self {
+        Self { annotation, ..self }
     }
 
     /// `Ok(None)`: there is no Lease.
     pub(super) async fn exchange(&self, step: &Step) -> Result<Option<Lease>, LeaseError> {
         let (id, Key { namespace, name }) = (&self.id, &self.id.key);
-        let body = |record: &Record, version: Option<&str>| record.lease(namespace, name, version);
+        let body = |record: &Record, version: Option<&str>| {
+            let mut lease = record.lease(namespace, name, version);
+            if let Some(((key, text), metadata)) = self.annotation.as_ref().zip(lease.get_mut("metadata")) {
+                metadata["annotations"] = json!({ *key: text });
+            }
+            lease
+        };
         let (verb, answer) = match step {
             Step::Create(record) => {
                 ("create", self.api.request_create(id, &body(record, None), OPTIONS).await?)

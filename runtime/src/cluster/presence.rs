@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use metahook_core::hosting::SELECTOR;
 use metahook_core::leader_election::{Lease, Step};
 use metahook_core::object::id::Key;
 use metahook_core::object::selector::Selector;
@@ -42,12 +43,12 @@ struct Signer {
 impl OtherServers {
     /// `selector`: of the controllers that this server hosts.
     pub(crate) fn watch(api: &ApiClient, selector: &Selector) -> Result<Self, getrandom::Error> {
-        let selector = if *selector == Selector::default() { String::new() } else { format!("{selector:?}") };
-        let lease = Key::new(api.client.default_namespace(), &lease_name(&selector));
+        let lease = Key::new(api.client.default_namespace(), &lease_name(selector));
+        let annotation = (*selector != Selector::default()).then(|| (SELECTOR, selector.to_string()));
         let Candidate { identity, lease } = Candidate::new(lease)?;
         let (other, others) = watch::channel(None);
         let signer = Signer {
-            client: LeaseClient::new(api, lease),
+            client: LeaseClient::new(api, lease).annotating(annotation),
             gate: api.gate().clone(),
             presence: Presence::new(identity),
             versions: Growing::default(),

@@ -111,6 +111,13 @@ impl Decorator {
         state.add_object(object, again);
     }
 
+    /// The controller is paused: what it wrote of the object stands.
+    pub(crate) fn paused(&self, object: &Uid) {
+        let mut state = lock(&self.coordinator.0);
+        let again = state.conflicts.paused(object, &self.id);
+        state.add_object(object, again);
+    }
+
     /// The controller does not select the object any more.
     pub(crate) fn leave(&self, object: &Uid) {
         let mut state = lock(&self.coordinator.0);

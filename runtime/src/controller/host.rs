@@ -40,6 +40,8 @@ struct Hosted {
     stop: CancellationToken,
     /// The one before it runs until the account of this one may read what it starts with.
     waits: Arc<AtomicBool>,
+    /// The one before it was paused.
+    was_paused: bool,
     task: JoinHandle<()>,
 }
 
@@ -100,20 +102,11 @@ impl Host {
     fn begin(&self, kind: ControllerKind, object: Arc<Object>, before: Option<Hosted>) -> Hosted {
         let (stop, spec) = (CancellationToken::new(), spec(&object));
         let (context, controller, stopped) = (self.context.clone(), Arc::clone(&object), stop.clone());
-        let was_paused = before.as_ref().and_then(|before| before.spec.as_ref()).is_some_and(is_paused);
+        let was_paused = before.as_ref().is_some_and(Hosted::runs_paused);
         let pauses = is_paused(&spec);
         // After a pause all parents are caught up at once.
         let reason = if before.is_some() && !was_paused { StartReason::Anew } else { StartReason::First };
-        let pause = match (was_paused, pauses) {
-            (_, true) => Some((
-                EventReason::ControllerPaused,
-                "spec.paused is true: no hook is called and nothing is written",
-            )),
-            (true, false) => {
-                Some((EventReason::Resumed, "spec.paused is no longer true: all parents are reconciled"))
-            }
-            (false, false) => None,
-        };
+        let pause = pause_event(was_paused, pauses);
         let needs = before
             .as_ref()
             .filter(|before| !pauses && before.goes_on_until(&spec))
@@ -149,13 +142,14 @@ impl Host {
                 .run()
                 .await;
         });
-        Hosted { object, spec: Some(spec), stop, waits, task }
+        Hosted { object, spec: Some(spec), stop, waits, was_paused, task }
     }
 
     /// Stops a controller that has no successor yet; one that comes while it ends waits for it.
     fn end(&self, kind: ControllerKind, before: Hosted) -> Hosted {
         let (object, stop, waits) = (Arc::clone(&before.object), before.stop.clone(), Arc::default());
-        Hosted { object, spec: None, stop, waits, task: tokio::spawn(self.ended(kind, before)) }
+        let task = tokio::spawn(self.ended(kind, before));
+        Hosted { object, spec: None, stop, waits, was_paused: false, task }
     }
 
     /// Stops a controller and waits for its last reconcile; its finalizers come off the parents that it leaves.
@@ -204,6 +198,12 @@ impl Hosted {
         self.spec.as_ref().is_some_and(|before| waits || account(before) != account(spec))
     }
 
+    /// Whether what runs is paused: this controller, or the one before it while this one waits.
+    fn runs_paused(&self) -> bool {
+        let waits = self.waits.load(Ordering::Relaxed);
+        if waits { self.was_paused } else { self.spec.as_ref().is_some_and(is_paused) }
+    }
+
     fn has_ended(&self) -> bool {
         self.spec.is_none() && self.task.is_finished()
     }
@@ -238,6 +238,20 @@ async fn granted(context: &Context, controller: &Object, account: &ServiceAccoun
     }
 }
 
+/// The Event of a controller that starts, where it is paused or was.
+fn pause_event(was_paused: bool, pauses: bool) -> Option<(EventReason, &'static str)> {
+    match (was_paused, pauses) {
+        (_, true) => Some((
+            EventReason::ControllerPaused,
+            "spec.paused is true: no hook is called and nothing is written",
+        )),
+        (true, false) => {
+            Some((EventReason::Resumed, "spec.paused is no longer true: all parents are reconciled"))
+        }
+        (false, false) => None,
+    }
+}
+
 fn is_paused(spec: &Value) -> bool {
     spec.get("paused").and_then(Value::as_bool).unwrap_or_default()
 }
@@ -249,4 +263,32 @@ fn spec(object: &Object) -> Value {
         spec: Value,
     }
     serde_json::from_str(object.json()).map(|object: Specified| object.spec).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A controller with this spec, which waits or runs; `was_paused`: the one before it.
+    fn hosted(paused: bool, waits: bool, was_paused: bool) -> Hosted {
+        let object = json!({
+            "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController",
+            "metadata": { "name": "c", "uid": "u" }, "spec": { "paused": paused },
+        });
+        let object = Arc::new(Object::parse(&object.to_string(), None).unwrap());
+        let (spec, waits) = (spec(&object), Arc::new(AtomicBool::new(waits)));
+        let task = tokio::spawn(async {});
+        Hosted { object, spec: Some(spec), stop: CancellationToken::new(), waits, was_paused, task }
+    }
+
+    #[tokio::test]
+    async fn a_controller_that_waits_for_the_rights_of_its_account_is_paused_as_the_one_before_it() {
+        assert!(hosted(true, false, false).runs_paused());
+        assert!(!hosted(false, false, true).runs_paused(), "it is resumed");
+        assert!(hosted(false, true, true).runs_paused(), "it is resumed once its account may read");
+        assert!(!hosted(false, true, false).runs_paused());
+        assert_eq!(pause_event(true, false).map(|(reason, _)| reason), Some(EventReason::Resumed));
+    }
 }

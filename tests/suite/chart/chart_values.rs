@@ -38,7 +38,7 @@ struct Names {
 
 impl Rendered {
     /// The rendered objects as the API server accepts them in a dry run.
-    async fn accepted(test: &Fixture, helm: &Helm, name: &str, values: &Value) -> Result<Self> {
+    pub(super) async fn accepted(test: &Fixture, helm: &Helm, name: &str, values: &Value) -> Result<Self> {
         let folder = test.plane().scratch();
         let file =
             |suffix: &str| folder.join(format!("{}-{name}.{suffix}", test.name())).display().to_string();
@@ -342,6 +342,11 @@ pub(crate) async fn wrong_values_are_refused_with_their_names(test: &mut Fixture
         (json!({ "crds": { "enable": false } }), &["crds", "enable"]),
         (json!({ "image": { "pullPolicy": "Sometimes" } }), &["pullPolicy", "IfNotPresent"]),
         (json!({ "service": { "enabled": true } }), &["service", "ports"]),
+        (json!({ "metrics": { "rules": { "on": true } } }), &["metrics", "rules", "on"]),
+        (
+            json!({ "metrics": { "serviceMonitor": { "enabled": true } }, "commandArgs": ["--metrics-address=0"] }),
+            &["metrics.serviceMonitor.enabled", "--metrics-address"],
+        ),
         (json!({ "moduleCache": { "sizeLimit": "much" } }), &["moduleCache", "sizeLimit"]),
         (json!({ "rbac": { "create": false } }), &["crds.serviceAccountName", "crds.enabled"]),
         (

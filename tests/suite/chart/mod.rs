@@ -1,5 +1,6 @@
 //! The Helm chart: what is rendered of its values, and releases on a real control plane and node.
 
+pub(crate) mod chart_metrics;
 pub(crate) mod chart_node;
 pub(crate) mod chart_releases;
 pub(crate) mod chart_values;

@@ -241,6 +241,31 @@ pub(crate) async fn what_the_older_decorator_wants_stands_while_it_is_away(test:
     test.server().start()
 }
 
+/// A server that starts in a pause of the older one asks it nothing: the younger one takes none of its fields, and goes on with
+/// its own.
+pub(crate) async fn what_a_paused_decorator_wrote_stands_after_a_restart(test: &mut Fixture) -> Result<()> {
+    let two = Two::new(test, [of_the_kind, of_the_kind]).await?;
+    let (older, younger) = (&two.older.0, &two.younger.0);
+    older.answer(wants("older", &json!({})));
+    test.serve()?;
+    test.create(test.parent("p")).await?;
+    let before = two.rest(is_of("older", Some("1"))).await?;
+    let (decorators, name) = (test.decorators(), controller_name(&two.older.1));
+    decorators.merge(name, &json!({ "spec": { "paused": true } })).await?;
+    decorators.until(name, "paused", |it| has_condition(it, "Ready", "True", "Paused")).await?;
+    test.server().stop().await?;
+    let asked = older.count();
+    test.server().start()?;
+    until_asked_again(younger, "p", 3).await?;
+    let after = two.place.get("p").await?;
+    ensure!(version(&before) == version(&after), "the younger one wrote: {before}\n{after}");
+    younger.answer(wants("younger", &json!({ "odd": "2" })));
+    two.place.until("p", "changed by the younger", is_of("older", Some("2"))).await?;
+    ensure!(older.count() == asked, "the paused one was asked");
+    decorators.merge(name, &json!({ "spec": { "paused": null } })).await?;
+    two.rest(is_of("older", Some("2"))).await.map(drop)
+}
+
 /// After a start the younger one's last answer comes before the older one has looked: the object keeps the finalizer until
 /// what the answer takes off is off.
 pub(crate) async fn cleaning_up_that_waits_for_an_older_decorator_is_not_lost(

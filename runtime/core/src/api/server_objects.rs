@@ -45,6 +45,7 @@ impl ServerObjects {
 mod tests {
     use super::*;
     use crate::object::id::Gvk;
+    use crate::object::selector::Selector;
     use crate::presence::lease_name;
 
     #[test]
@@ -62,8 +63,8 @@ mod tests {
             (secrets, "mc", "metahook-seeds", false),
             (leases, "mc", "leader", true),
             (leases, "n", "leader", false),
-            (leases, "n", &lease_name(""), true),
-            (leases, "n", &lease_name("a=b"), true),
+            (leases, "n", &lease_name(&Selector::default()), true),
+            (leases, "n", &lease_name(&Selector::equals("a", "b")), true),
             (leases, "n", "metahook-servers-b", false),
             (leases, "mc", "metahook-seed", false),
             (("v1", "configmaps"), "mc", "metahook-seed", false),

@@ -7,7 +7,8 @@
 //! it. Those that were let through and those that wait count together, so that no order of reconciles deletes more than the
 //! threshold, and nothing is let through beside what waits. After the window, when nothing waits and no parent that was there
 //! at the change is pending, the running version is the accepted one. It is accepted *late* when nothing waits and some are
-//! pending, as those whose hook always fails are: from then on only the deletions of these count.
+//! pending, as those whose hook always fails are: from then on only the deletions of these count. While a pending one is
+//! *paused* no version is accepted late: a server that starts must find the version that this parent settled with.
 //!
 //! A deletion that counts is carried out once the controller's status has the number of deletions with it. A server that
 //! starts goes on from that status, and its window begins anew.
@@ -62,6 +63,8 @@ pub struct DeletionBrake {
     recorded: usize,
     /// The time of the first of these deletions.
     window_start: Duration,
+    /// Parents that are paused, or that were and have not been reconciled since.
+    paused: BTreeSet<ObjectId>,
 }
 
 #[derive(Debug)]
@@ -109,6 +112,7 @@ impl DeletionBrake {
             deleted_before: deleted,
             recorded: deleted,
             window_start: Duration::ZERO,
+            paused: BTreeSet::new(),
         }
     }
 
@@ -184,6 +188,7 @@ impl DeletionBrake {
 
     /// A reconcile succeeded; `settled`: its answer asked for no change of a child.
     pub fn reconciled(&mut self, parent: &ObjectId, version: Fingerprint, settled: bool, now: Duration) {
+        self.paused.remove(parent);
         let done = |change: &Change| change.to == version && (settled || change.is_over(now));
         if let Some(change) = self.change.as_mut().filter(|change| done(change)) {
             change.release(parent);
@@ -209,12 +214,18 @@ impl DeletionBrake {
 
     /// The parent is gone or going, and its children go with it; or it is no longer selected.
     pub fn forget(&mut self, parent: &ObjectId, now: Duration) {
+        self.paused.remove(parent);
         if let Some(change) = &mut self.change {
             change.release(parent);
             change.pending.remove(parent);
             change.settled.remove(parent);
             self.accept_if_done(now);
         }
+    }
+
+    /// The parent is paused: until its next reconcile, a version that it has not settled with is not accepted late.
+    pub fn pause(&mut self, parent: &ObjectId) {
+        self.paused.insert(parent.clone());
     }
 
     /// A user agrees to the deletions of the version with this digest; gives back the parents whose reconciles waited.
@@ -297,7 +308,8 @@ impl DeletionBrake {
         if waits || is_open {
             return;
         }
-        if let Some(late) = self.change.as_ref().map(|change| change.to) {
+        let is_late = |change: &&Change| change.pending.is_disjoint(&self.paused);
+        if let Some(late) = self.change.as_ref().filter(is_late).map(|change| change.to) {
             self.accept(late);
         }
         self.accept_if_done(now);

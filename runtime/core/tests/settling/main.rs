@@ -7,7 +7,11 @@ mod model;
 mod server;
 mod world;
 
+use std::time::Duration;
+
 use metahook_core::api::common::UpdateMethod;
+use metahook_core::children::deletion_brake::Census;
+use metahook_core::hash::Fingerprint;
 use metahook_core::settled::Purity;
 use proptest::prelude::*;
 use server::{Deed, Saving, Server, Told};
@@ -158,6 +162,13 @@ fn a_paused_parent_is_left_alone_and_caught_up() {
         server.does(Deed::Work);
     }
     assert_eq!((server.calls, server.settled.paused(), server.settled.settled()), (calls, 1, 0));
+    let census = Census { parents: [server.parent(0)].into(), children: 2 };
+    for hooks in [b"a", b"b"] {
+        server.brake.version_changed(Fingerprint::of(hooks), Duration::ZERO, |_| census.clone());
+    }
+    server.brake.deleted(Duration::from_hours(1));
+    let accepted = Fingerprint::of(b"a").to_string();
+    assert_eq!(server.brake.accepted(), Some(&*accepted), "the version that the parent settled with");
     server.does(Deed::Pause { parent: 0, paused: false });
     server.does(Deed::Work);
     assert_eq!((server.settled.paused(), server.settled.settled()), (0, 1));

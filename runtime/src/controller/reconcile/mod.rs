@@ -161,9 +161,9 @@ impl Reconciler {
             }
             Reached::Paused => {
                 self.parents.changing.forget(&parent.key);
-                // What it wanted of the object stands, and no other decorator waits for it.
-                if let Some(decorator) = &self.parents.decorator {
-                    decorator.failed(&parent.uid);
+                // No other decorator writes an object with the annotation either: they go on waiting until its pause ends.
+                if let Some(decorator) = self.parents.decorator.as_ref().filter(|_| self.data.config.paused) {
+                    decorator.paused(&parent.uid);
                 }
                 self.data.meter.counts().reconciled(ReconcileResult::Paused);
                 tracing::debug!("paused");

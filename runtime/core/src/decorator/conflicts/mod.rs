@@ -7,6 +7,10 @@
 //! it starts anew with another spec and while the server ends; it is dropped when the controller is gone or cannot
 //! start. What older ones want is part of a reconcile's fingerprint. The laws in `laws` say that no value goes back and
 //! forth.
+//!
+//! A controller that `spec.paused` pauses asks no hook, so that after a start of the server its fields are not known: any
+//! field that the object has may be one of them. A younger controller then leaves a field that is different from what it
+//! wants alone, unless it has set the field itself since the start; fields that the object lacks do not wait.
 
 #[cfg(test)]
 mod laws;
@@ -158,11 +162,21 @@ impl DecoratorConflicts {
     /// A reconcile of a controller over the object got no answer: no other one waits for it any longer. Its
     /// earlier decoration stays. Returns the decorators that have to reconcile the object again.
     pub fn unanswered(&mut self, object: &Uid, id: &Arc<DecoratorId>) -> Vec<DecoratorId> {
+        self.without_answer(object, id, false)
+    }
+
+    /// The controller is paused: a decoration of it that is known stays, and else the fields that the object has wait for it.
+    /// Returns the decorators that have to reconcile the object again.
+    pub fn paused(&mut self, object: &Uid, id: &Arc<DecoratorId>) -> Vec<DecoratorId> {
+        self.without_answer(object, id, true)
+    }
+
+    fn without_answer(&mut self, object: &Uid, id: &Arc<DecoratorId>, paused: bool) -> Vec<DecoratorId> {
         let all = self.objects.entry(object.clone()).or_default();
-        if all.has(id) {
+        if all.get(id).is_some_and(|before| paused || !before.paused) {
             return Vec::new();
         }
-        all.insert(DecoratorWants { id: Arc::clone(id), wants: Wants::default(), waits: false });
+        all.insert(DecoratorWants::unknown(Arc::clone(id), paused));
         concerned(all, id, true, &[]).collect()
     }
 
@@ -176,22 +190,32 @@ impl DecoratorConflicts {
     ) -> Resolution {
         let pending = self.pending(target, object, id).next().is_some();
         let all = self.objects.entry(object.uid.clone()).or_default();
+        let is_one_paused = all.older(id).any(|one| one.paused);
+        let before = all.get(id);
         let mut resolution = Resolution {
             decoration: decoration.clone(),
             waits: false,
             conflicts: Vec::new(),
             again: Vec::new(),
         };
-        let (annotations, mut wants) = (OnceCell::new(), Vec::new());
+        let (annotations, mut wants, mut withheld) = (OnceCell::new(), Vec::new(), Vec::new());
         for (field, wanted) in fields(decoration) {
             let print = field.print();
             wants.push((print, wanted));
+            let is_unclear = || {
+                let may_be_a_paused_ones = is_one_paused
+                    && !before.is_some_and(|before| before.has_set(print))
+                    && has(object, &annotations, &field);
+                (pending || may_be_a_paused_ones) && differs(object, &annotations, &field, decoration)
+            };
             let oldest = all.older(id).find_map(|one| Some((&one.id, one.wants.get(print)?)));
             if let Some((other, _)) = oldest.filter(|(_, theirs)| *theirs != wanted) {
                 resolution.conflicts.push(conflict(&field, other, id));
+                withheld.push(print);
                 withhold(&mut resolution.decoration, &field);
-            } else if pending && differs(object, &annotations, &field, decoration) {
+            } else if is_unclear() {
                 resolution.waits = true;
+                withheld.push(print);
                 withhold(&mut resolution.decoration, &field);
             } else if oldest.is_none() {
                 let differs =
@@ -201,12 +225,14 @@ impl DecoratorConflicts {
             }
         }
         let wants = Wants::of(wants);
-        let now = DecoratorWants { id: Arc::clone(id), wants: wants.clone(), waits: resolution.waits };
-        let before = all.insert(now);
-        let first = before.is_none();
-        let before = before.map(|before| before.wants).unwrap_or_default();
-        let changed: Vec<_> = wants.without(&before).chain(before.without(&wants)).collect();
-        resolution.again = concerned(all, id, first, &changed).collect();
+        let now = DecoratorWants {
+            id: Arc::clone(id),
+            wants: wants.clone(),
+            waits: resolution.waits,
+            withheld: withheld.into(),
+            paused: false,
+        };
+        resolution.again = replace_wants(all, now);
         resolution
     }
 
@@ -219,7 +245,7 @@ impl DecoratorConflicts {
         }
         let wants = self.objects.get(&object.uid);
         for one in wants.iter().flat_map(|wants| wants.older(id)) {
-            all.add(b"heard");
+            all.add(if one.paused { b"paused" } else { b"heard" });
             all.add(one.id.name.as_bytes());
             for (field, wanted) in one.wants.iter() {
                 all.add(field.as_bytes());
@@ -244,6 +270,16 @@ impl DecoratorConflicts {
         });
         selecting.map(|(other, _)| other)
     }
+}
+
+/// A controller wants something else of an object. Returns the younger ones that this concerns.
+fn replace_wants(all: &mut ObjectWants, now: DecoratorWants) -> Vec<DecoratorId> {
+    let (id, wants) = (Arc::clone(&now.id), now.wants.clone());
+    let before = all.insert(now);
+    let first = before.as_ref().is_none_or(|before| before.paused);
+    let before = before.map(|before| before.wants).unwrap_or_default();
+    let changed: Vec<_> = wants.without(&before).chain(before.without(&wants)).collect();
+    concerned(all, &id, first, &changed).collect()
 }
 
 /// The younger controllers that these fields concern, and where an older one was `first` heard, or will never be, those
@@ -311,6 +347,15 @@ fn differs(
             let wanted = decoration.status.clone().map(Value::Object).unwrap_or_default();
             !object.value().is_ok_and(|object| object.get("status").is_some_and(|now| same(now, &wanted)))
         }
+    }
+}
+
+/// Whether an object has a field, with any value.
+fn has(object: &Object, annotations: &OnceCell<BTreeMap<String, String>>, field: &Field) -> bool {
+    match field {
+        Field::Label(key) => object.labels.contains_key(key),
+        Field::Annotation(key) => annotations.get_or_init(|| object.annotations()).contains_key(key),
+        Field::Status => object.value().is_ok_and(|object| object.get("status").is_some()),
     }
 }
 

@@ -143,6 +143,63 @@ fn nothing_changes_until_all_older_ones_have_looked() {
 }
 
 #[test]
+fn a_field_that_may_be_a_paused_decorators_is_left_alone_after_a_start() {
+    let mut conflicts = hosting(&["1", "2"]);
+    let paused =
+        |conflicts: &mut DecoratorConflicts| conflicts.paused(&Uid::new("x"), &Arc::new(controller("1")));
+    let found = || thing().label("k", "a").label("mine", "1");
+    let wants = |mine: &str| labels(json!({"k": "b", "new": "b", "mine": mine}));
+    assert!(resolve(&mut conflicts, "2", found(), &wants("1")).waits, "it is about to reconcile");
+    let before = conflicts.view(&things(), &found().object(), &controller("2"));
+    assert_eq!((paused(&mut conflicts), paused(&mut conflicts)), (vec![controller("2")], vec![]));
+    let view = conflicts.view(&things(), &found().object(), &controller("2"));
+    assert_ne!(view, before);
+    let second = resolve(&mut conflicts, "2", found(), &wants("1"));
+    assert_eq!((second.decoration, second.waits), (labels(json!({"new": "b", "mine": "1"})), true));
+    let second = resolve(&mut conflicts, "2", found().label("new", "b"), &wants("2"));
+    assert_eq!(second.decoration, labels(json!({"new": "b", "mine": "2"})), "it set both itself");
+    let first = resolve(&mut conflicts, "1", found(), &labels(json!({"k": "a"})));
+    assert_eq!(
+        (first.again, named(&first.conflicts)),
+        (vec![controller("2")], vec!["the label k: 1 not 2".to_owned()])
+    );
+    assert_ne!(conflicts.view(&things(), &found().object(), &controller("2")), view);
+    assert_eq!(paused(&mut conflicts), [], "its decoration is known");
+    let second = resolve(&mut conflicts, "2", found(), &wants("2"));
+    assert_eq!((named(&second.conflicts), second.waits), (vec!["the label k: 1 not 2".to_owned()], false));
+}
+
+#[test]
+fn a_field_of_a_paused_decorator_waits_no_longer_once_its_hook_fails_or_it_is_gone() {
+    for ends in [
+        |conflicts: &mut DecoratorConflicts| unanswered(conflicts, "1"),
+        |conflicts: &mut DecoratorConflicts| conflicts.leave(&Uid::new("x"), &controller("1")),
+    ] {
+        let mut conflicts = hosting(&["1", "2"]);
+        conflicts.paused(&Uid::new("x"), &Arc::new(controller("1")));
+        let wants = labels(json!({"k": "b"}));
+        assert!(resolve(&mut conflicts, "2", thing().label("k", "a"), &wants).waits);
+        assert_eq!(ends(&mut conflicts), [controller("2")]);
+        conflicts.host(&controller("1"), selecting(Selector::equals("on", "1")));
+        assert_eq!(resolve(&mut conflicts, "2", thing().label("k", "a"), &wants).decoration, wants);
+    }
+}
+
+#[test]
+fn annotations_and_a_status_may_be_a_paused_decorators_too() {
+    let mut conflicts = hosting(&["1", "2"]);
+    conflicts.paused(&Uid::new("x"), &Arc::new(controller("1")));
+    let decoration = Decoration {
+        annotations: [("k".to_owned(), Some("b".to_owned()))].into(),
+        status: json!({ "is": "b" }).as_object().cloned(),
+        ..Decoration::default()
+    };
+    let found = thing().annotation("k", "a").with("status", json!({"is": "a"}));
+    assert_eq!(resolve(&mut conflicts, "2", found, &decoration).decoration, Decoration::default());
+    assert_eq!(resolve(&mut conflicts, "2", thing(), &decoration).decoration, decoration);
+}
+
+#[test]
 fn a_cleanup_of_what_an_older_one_has_does_not_wait() {
     let mut conflicts = hosting(&["1", "2"]);
     let cleanup = labels(json!({"k": null}));

@@ -16,6 +16,10 @@ pub(super) struct DecoratorWants {
     pub(super) wants: Wants,
     /// Something is left as it is until older controllers have reconciled the object.
     pub(super) waits: bool,
+    /// The fields that it may not write.
+    pub(super) withheld: Box<[Fingerprint]>,
+    /// The controller is paused and has not reconciled the object since the server's start: its fields are not known.
+    pub(super) paused: bool,
 }
 
 /// Fields and their wanted values, both as fingerprints, so that their size is fixed.
@@ -29,6 +33,10 @@ impl ObjectWants {
 
     pub(super) fn has(&self, id: &DecoratorId) -> bool {
         self.place(id).is_ok()
+    }
+
+    pub(super) fn get(&self, id: &DecoratorId) -> Option<&DecoratorWants> {
+        self.place(id).ok().and_then(|at| self.0.get(at))
     }
 
     /// Returns what the same controller wanted before.
@@ -64,6 +72,18 @@ impl ObjectWants {
 
     fn place(&self, id: &DecoratorId) -> Result<usize, usize> {
         self.0.binary_search_by(|one| (*one.id).cmp(id))
+    }
+}
+
+impl DecoratorWants {
+    /// The controller got no answer of its hook; `paused`: it asked for none.
+    pub(super) fn unknown(id: Arc<DecoratorId>, paused: bool) -> Self {
+        Self { id, wants: Wants::default(), waits: false, withheld: Box::default(), paused }
+    }
+
+    /// The controller set the field, or found it set as it wants it.
+    pub(super) fn has_set(&self, field: Fingerprint) -> bool {
+        self.wants.get(field).is_some() && !self.withheld.contains(&field)
     }
 }
 

@@ -4,6 +4,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -145,6 +146,24 @@ impl Selector {
             Some(value) => format!("label {key} is {value:?}, and {needed} is needed"),
             None => format!("label {key} is missing, and {needed} is needed"),
         })
+    }
+}
+
+/// The text form that [`Selector::parse`] reads.
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list =
+            |values: &BTreeSet<String>| values.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+        for (nth, requirement) in self.0.iter().enumerate() {
+            f.write_str(if nth > 0 { "," } else { "" })?;
+            match requirement {
+                Requirement::In(key, values) => write!(f, "{key} in ({})", list(values)),
+                Requirement::NotIn(key, values) => write!(f, "{key} notin ({})", list(values)),
+                Requirement::Exists(key) => f.write_str(key),
+                Requirement::DoesNotExist(key) => write!(f, "!{key}"),
+            }?;
+        }
+        Ok(())
     }
 }
 

@@ -133,3 +133,11 @@ fn a_parent_has_to_select_something() {
     let parent = a("e/v1", "P", "n/p").with("spec.selector", json!({"matchLabels": 1})).object();
     assert!(matches!(child_selector(&parent, false), Err(ChildSelectorError::Malformed(_))));
 }
+
+#[test]
+fn a_selector_is_written_as_it_is_parsed() {
+    for text in ["", "a=b", "a=", "a in (c,b),d/e.f!=g,h notin (i,j),k,!l"] {
+        let selector = Selector::parse(text).unwrap();
+        assert_eq!(Selector::parse(&selector.to_string()), Ok(selector), "{text}");
+    }
+}

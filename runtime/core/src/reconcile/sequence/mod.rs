@@ -45,6 +45,7 @@ use crate::children::deletion_reason::DeletionReason;
 use crate::children::write_history::Drift;
 use crate::hash::Fingerprint;
 use crate::object::Object;
+use crate::object::id::{Key, ObjectId};
 use crate::reconcile::error::ReconcileError;
 use crate::reconcile::outcome::{Changed, Retry, RetryState};
 use crate::reconcile::plan::ReconcilePlan;
@@ -204,14 +205,14 @@ impl<'w, W: World> Sequence<'w, W> {
         parent: Arc<Object>,
         report: &mut ReconcileReport,
     ) -> Result<Changed, ReconcileError> {
-        let key = parent.key.clone();
+        let (key, id) = (parent.key.clone(), self.world.parent_id(&parent));
         let planned = match self.prepare(parent, &mut report.wrote_before_plan).await? {
             ControlFlow::Continue(planned) => planned,
             ControlFlow::Break(reached) => {
                 report.reached = reached;
                 match reached {
                     Reached::Settled => {}
-                    Reached::Paused => self.world.settled(|settled| settled.pause(&key)),
+                    Reached::Paused => self.pause(&key, &id),
                     _ => self.world.settled(|settled| settled.unsettle(&key)),
                 }
                 return Ok(match reached {
@@ -280,6 +281,14 @@ impl<'w, W: World> Sequence<'w, W> {
 
     fn accept(&self) {
         self.accepted.store(true, Ordering::Relaxed);
+    }
+
+    /// Remembers that the parent is paused. The versions of a paused controller are not compared.
+    fn pause(&self, key: &Key, id: &ObjectId) {
+        self.world.settled(|settled| settled.pause(key));
+        if !self.world.config().paused {
+            self.world.brake(|brake, _| brake.pause(id));
+        }
     }
 
     /// Remembers for the next reconcile of the parent that this one went well.

@@ -62,6 +62,26 @@ impl Keeper {
             self.next.send_replace(Some(Arc::new(Accepted::now(digest, stored, owners, read))));
         }
     }
+
+    /// Has all of today's owners own the version that they go on with in the place of a refused one. One that is about to be
+    /// written is not lost.
+    pub(in super::super) fn share(&self, digest: &str) {
+        if self.has(digest) {
+            return;
+        }
+        let owners = self.owners();
+        *lock(&self.asked) = Some((digest.to_owned(), owners.clone()));
+        self.next.send_if_modified(|next| {
+            let stored = match next {
+                Some(next) if next.digest != digest => return false,
+                Some(next) => next.stored.clone(),
+                None => Vec::new(),
+            };
+            let read = next.as_ref().and_then(|next| next.read.clone());
+            *next = Some(Arc::new(Accepted::now(digest.to_owned(), stored, owners, read)));
+            true
+        });
+    }
 }
 
 /// Writes each version once this server leads, and again where that fails: it is told once, and harms nothing else.
@@ -203,6 +223,31 @@ mod tests {
         assert!(keeper.has(&digest) && !keeper.has("b"));
         owners.send_modify(|owners| assert!(Owner::named("d", "3").joins(owners)));
         assert!(!keeper.has(&digest), "another controller owns it, too");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_that_joins_owns_the_version_in_use_too() {
+        let digest = "a".repeat(64);
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (requests, kept) = (Arc::clone(&asked), listed(Some(&digest)));
+        let api = fake::answering(move |request| {
+            lock(&requests).push(request.method().clone());
+            Response::builder().status(200).body(kept.clone()).ok()
+        });
+        let owners = watch::Sender::new(BTreeSet::from([Owner::named("c", "1")]));
+        let keeper = keeper(KeptVersions::new(api, KeptBounds::default()), &owners);
+        keeper.share(&digest);
+        until(|| keeper.next.borrow().is_none()).await;
+        assert_eq!(*lock(&asked), [Method::GET, Method::PATCH]);
+        keeper.share(&digest);
+        assert!(keeper.next.borrow().is_none(), "it is the owner of it already");
+        owners.send_modify(|owners| assert!(Owner::named("d", "3").joins(owners)));
+        keeper.share(&digest);
+        until(|| keeper.next.borrow().is_none()).await;
+        assert_eq!(*lock(&asked), [Method::GET, Method::PATCH, Method::GET, Method::PATCH]);
+        keeper.share(&"b".repeat(64));
+        until(|| keeper.next.borrow().is_none()).await;
+        assert_eq!(lock(&asked).last(), Some(&Method::GET), "what is not kept has no owners");
     }
 
     #[tokio::test]

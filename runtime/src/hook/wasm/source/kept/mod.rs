@@ -55,6 +55,7 @@ pub(crate) struct KeptVersions {
 struct Accepted {
     /// 64 hexadecimal digits.
     digest: String,
+    /// None where the version is kept already, and gets other owners alone.
     stored: Vec<u8>,
     owners: BTreeSet<Owner>,
     at: String,
@@ -152,6 +153,12 @@ impl KeptVersions {
         let of_module = versions(parts.iter().filter(|part| part.source == source).cloned());
         let is_back = of_module.first().is_some_and(|newest| newest.digest != *digest);
         let found = of_module.iter().find(|version| version.digest == *digest);
+        if stored.is_empty() {
+            return match found {
+                Some(version) => self.accept_again(version, &known, &accepted.owners, None).await,
+                None => Ok(true),
+            };
+        }
         let by = if is_back || found.is_none() { self.last_writer(module, accepted).await } else { None };
         let again = is_back.then_some((&**at, by.as_deref()));
         // It may have been stored in another packing then.
@@ -175,7 +182,7 @@ impl KeptVersions {
             delete_config_map(&self.api, &Key::new(self.namespace(), &name)).await?;
         }
         let is_it = |version: &KeptVersion| version.source == source && version.digest == *digest;
-        Ok(stored.is_empty() || versions(parts).iter().any(is_it))
+        Ok(versions(parts).iter().any(is_it))
     }
 
     /// The field manager that wrote the module; `None` where it is unknown, as the ConfigMap is another one by now. Nothing waits for it.

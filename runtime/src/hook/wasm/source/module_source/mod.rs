@@ -161,6 +161,7 @@ impl Loader {
                 Some(loaded) => publish(&state, loaded),
                 None => {}
             }
+            self.share(&state.borrow());
             let changed = self.changed();
             if !may_heal {
                 changed.await;
@@ -172,6 +173,15 @@ impl Loader {
             if tokio::time::timeout(retry_delay(failures), changed).await.is_ok() {
                 failures = 0;
             }
+        }
+    }
+
+    /// Controllers with one source run one version. All of them own the one that runs in the place of a refused one: it stays when
+    /// the first of them goes.
+    fn share(&self, state: &ModuleState) {
+        let problem = state.problem.as_ref().filter(|problem| problem.allows_kept());
+        if let (Some(keeper), Some(module), Some(_)) = (&self.keeper, &state.module, problem) {
+            keeper.share(&module.digest.hex());
         }
     }
 

@@ -1,0 +1,76 @@
+//! Objects of the Prometheus Operator in the chart: off by default, and those of `manifests/observability` where they are on.
+
+use std::fs;
+
+use acceptance::fixture::Fixture;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::chart::{Rendered, full_name, helm};
+
+const RELEASE: &str = "hooks";
+
+/// The definitions that the objects need, without their schemas.
+fn definitions() -> Vec<Value> {
+    let definition = |kind: &str, plural: &str| {
+        let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let version =
+            json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": { "name": format!("{plural}.monitoring.coreos.com") },
+            "spec": {
+                "group": "monitoring.coreos.com", "scope": "Namespaced", "versions": [version],
+                "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List") },
+            },
+        })
+    };
+    vec![definition("ServiceMonitor", "servicemonitors"), definition("PrometheusRule", "prometheusrules")]
+}
+
+/// The object of a file as the API server accepts it.
+async fn of_manifests(test: &Fixture, file: &str) -> Result<Value> {
+    let path = format!("manifests/observability/{file}");
+    let line = ["apply", "--dry-run=server", "-o", "json", "-f", &path];
+    Ok(serde_json::from_str(&test.plane().kubectl().run(&line).await?)?)
+}
+
+pub(crate) async fn metrics_and_alerts_are_those_of_the_manifests(test: &mut Fixture) -> Result<()> {
+    let helm = helm(test).await?;
+    let off = Rendered::accepted(test, &helm, "off", &json!({ "metrics": null })).await?;
+    ensure!(off.find("Service", &format!("{}-metrics", full_name(RELEASE))).is_none(), "{:?}", off.names());
+    let kubectl = test.plane().kubectl();
+    let file = test.plane().scratch().join(format!("{}-definitions.json", test.name()));
+    fs::write(&file, json!({ "apiVersion": "v1", "kind": "List", "items": definitions() }).to_string())?;
+    let file = file.display().to_string();
+    kubectl.run(&["apply", "-f", &file]).await?;
+    kubectl.run(&["wait", "--for=condition=established", "--timeout=60s", "-f", &file]).await?;
+
+    let on = |labels: Value| json!({ "enabled": true, "labels": labels });
+    let values = json!({ "metrics": {
+        "serviceMonitor": on(json!({ "release": "prometheus" })), "rules": on(Value::Null),
+    } });
+    let made = Rendered::accepted(test, &helm, "on", &values).await?;
+    let full = full_name(RELEASE);
+    let rules = made.get("PrometheusRule", &full)?;
+    let source = of_manifests(test, "rules.yaml").await?;
+    ensure!(rules["spec"] == source["spec"] && source["spec"]["groups"].is_array(), "{rules}\n{source}");
+    let (service, monitor) =
+        (made.get("Service", &format!("{full}-metrics"))?, made.get("ServiceMonitor", &full)?);
+    ensure!(monitor["metadata"]["labels"]["release"] == "prometheus", "{monitor}");
+    let source = of_manifests(test, "servicemonitor.yaml").await?;
+    ensure!(monitor["spec"]["endpoints"] == source["spec"]["endpoints"], "{monitor}\n{source}");
+    let source = of_manifests(test, "service.yaml").await?;
+    ensure!(service["spec"]["ports"] == source["spec"]["ports"], "{service}\n{source}");
+    ensure!(service["spec"]["clusterIP"] == "None", "{service}");
+    // The monitor finds this Service, and this the Pods.
+    let wanted =
+        monitor["spec"]["selector"]["matchLabels"].as_object().context("the monitor selects nothing")?;
+    ensure!(
+        wanted.iter().all(|(key, value)| service["metadata"]["labels"][key] == *value),
+        "{monitor}\n{service}"
+    );
+    let pods = &made.get("StatefulSet", &full)?["spec"]["selector"]["matchLabels"];
+    ensure!(service["spec"]["selector"] == *pods, "{service}");
+    kubectl.run(&["delete", "-f", &file]).await.map(drop)
+}
