@@ -3,13 +3,46 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use metahook_core::api::hook::HookName;
+use metahook_core::api::hook::{HookName, Language};
 use metahook_core::bundle::{ModulePlace, modules_of};
 
 use crate::documents::Document;
 
 /// Where Cargo leaves modules and components, below the folder of the controller.
 const BUILT: [&str; 2] = ["target/wasm32-wasip1/release", "target/wasm32-wasip2/release"];
+
+/// The file of a module or a script.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HookFile {
+    pub path: PathBuf,
+    /// Language of a script; a module has none. As on a server the spec decides, and the name of a file that no spec names.
+    pub language: Option<Language>,
+}
+
+impl HookFile {
+    /// A file that no controller names.
+    fn alone(path: PathBuf) -> Self {
+        let language = Language::of_file(&name(&path));
+        Self { path, language }
+    }
+
+    /// A file that an author names: of the kind of the key of its name among the controllers of the documents, if there is one.
+    pub fn named(path: PathBuf, documents: &[Document]) -> Self {
+        let key = places(documents).find(|(place, _)| place.key == name(&path));
+        match key {
+            Some((place, _)) => Self { path, language: place.language },
+            None => Self::alone(path),
+        }
+    }
+
+    fn stored_at(place: &ModulePlace, path: PathBuf) -> (ModulePlace, Self) {
+        (place.clone(), Self { path, language: place.language })
+    }
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
 
 /// Modules and folders beside the files of controllers.
 #[derive(Debug, Default)]
@@ -65,22 +98,27 @@ impl FoundFiles {
 /// The module or the script of each hook: its file, or what was loaded of it.
 #[derive(Debug, Clone)]
 pub struct HookModules<T> {
-    /// What `--module` names is each hook's.
+    /// What `--module` names is also the hook's of controllers that come later.
     named: Option<T>,
     /// What no controller names.
     built: Option<T>,
     by_place: BTreeMap<ModulePlace, T>,
 }
 
-impl HookModules<PathBuf> {
+impl HookModules<HookFile> {
     /// `named`: by `--module`; else what is found for the controllers among the documents, as `metahook apply` finds it.
     pub fn of(named: Option<PathBuf>, documents: &[Document], found: &FoundFiles) -> Self {
         let places: BTreeSet<_> = places(documents).map(|(place, _)| place).collect();
-        if named.is_some() {
-            return Self { named, built: None, by_place: BTreeMap::new() };
+        if let Some(path) = named {
+            let by_place: BTreeMap<_, _> =
+                places.iter().map(|place| HookFile::stored_at(place, path.clone())).collect();
+            let named = by_place.values().next().cloned().unwrap_or_else(|| HookFile::alone(path));
+            return Self { named: Some(named), built: None, by_place };
         }
-        let built = found.module().filter(|_| places.is_empty()).cloned();
-        Self { named, built, by_place: found.each(&places.iter().collect::<Vec<_>>()) }
+        let built = found.module().filter(|_| places.is_empty()).cloned().map(HookFile::alone);
+        let each = found.each(&places.iter().collect::<Vec<_>>());
+        let by_place = each.into_iter().map(|(place, path)| HookFile::stored_at(&place, path)).collect();
+        Self { named: None, built, by_place }
     }
 }
 
@@ -93,7 +131,7 @@ pub fn places(documents: &[Document]) -> impl Iterator<Item = (ModulePlace, Hook
 impl<T> HookModules<T> {
     /// The module or script that is stored at a place.
     pub fn of_place(&self, place: &ModulePlace) -> Option<&T> {
-        self.named.as_ref().or_else(|| self.by_place.get(place))
+        self.by_place.get(place).or(self.named.as_ref())
     }
 
     /// What a hook of the controllers among the documents calls; where they name none, the only one that there is.
@@ -141,6 +179,34 @@ mod tests {
         json!({ "script": { "language": "python", "configMap": { "namespace": "n", "name": name, "key": key } } })
     }
 
+    fn python(path: PathBuf) -> HookFile {
+        HookFile { path, language: Some(Language::Python) }
+    }
+
+    #[test]
+    fn the_spec_decides_whether_a_file_is_a_script() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["sync", "customize.py"] {
+            std::fs::write(path(name), "").unwrap();
+        }
+        let module = json!({ "configMap": { "namespace": "n", "name": "m", "key": "customize.py" } });
+        let hooks = json!({ "sync": script("s", "sync"), "customize": { "wasm": module } });
+        let documents = controller(&hooks);
+        let found = FoundFiles::beside(&[path("c.yaml")]);
+        let modules = HookModules::of(None, &documents, &found);
+        assert_eq!(modules.of_hook(&documents, HookName::Sync), Some(&python(path("sync"))));
+        let module = HookFile { path: path("customize.py"), language: None };
+        assert_eq!(modules.of_hook(&documents, HookName::Customize), Some(&module));
+        let named = HookModules::of(Some("other".into()), &documents, &found);
+        assert_eq!(named.of_hook(&documents, HookName::Sync), Some(&python("other".into())));
+        let later = modules_of(&controller(&json!({ "sync": script("later", "sync") }))[0].value);
+        assert_eq!(named.of_place(&later[0].0).unwrap().path, PathBuf::from("other"));
+        let language = |name: &str, documents: &[Document]| HookFile::named(name.into(), documents).language;
+        assert_eq!(language("x/sync", &documents), Some(Language::Python));
+        assert_eq!((language("sync", &[]), language("x.py", &documents)), (None, Some(Language::Python)));
+    }
+
     #[test]
     fn builds_are_found_beside_files_and_in_folders() {
         let folder = tempfile::tempdir().unwrap();
@@ -167,31 +233,37 @@ mod tests {
         let modules = HookModules::of(None, &documents, &beside());
         assert_eq!(
             modules.of_hook(&documents, HookName::Sync),
-            Some(&path("a.py")),
+            Some(&python(path("a.py"))),
             "the folder counts once"
         );
-        assert_eq!(modules.of_hook(&documents, HookName::Customize), Some(&path("b.py")));
-        assert_eq!(modules.of_hook(&documents, HookName::Finalize), Some(&path("a.py")), "as sync");
+        assert_eq!(modules.of_hook(&documents, HookName::Customize), Some(&python(path("b.py"))));
+        assert_eq!(modules.of_hook(&documents, HookName::Finalize), Some(&python(path("a.py"))), "as sync");
         assert_eq!(modules.of_hook(&[], HookName::Sync), None, "no controller names it");
         let missing =
             controller(&json!({ "sync": script("a", "a.py"), "customize": script("b", "none.py") }));
         let modules = HookModules::of(None, &missing, &beside());
         assert_eq!(modules.of_hook(&missing, HookName::Customize), None, "sync's file is another hook's");
         let named = HookModules::of(Some(path("c.py")), &documents, &beside());
-        assert_eq!(named.of_hook(&documents, HookName::Customize), Some(&path("c.py")));
+        assert_eq!(named.of_hook(&documents, HookName::Customize), Some(&python(path("c.py"))));
         let wasm =
             controller(&json!({ "sync": { "wasm": { "configMap": { "namespace": "n", "name": "m" } } } }));
         std::fs::create_dir_all(path(BUILT[0])).unwrap();
         std::fs::write(path(BUILT[0]).join("hook.wasm"), "").unwrap();
         let built = HookModules::of(None, &wasm, &beside());
-        assert_eq!(built.of_hook(&wasm, HookName::Sync), Some(&path(BUILT[0]).join("hook.wasm")));
+        assert_eq!(
+            built.of_hook(&wasm, HookName::Sync),
+            Some(&HookFile::alone(path(BUILT[0]).join("hook.wasm")))
+        );
         let other = json!({ "wasm": { "configMap": { "namespace": "n", "name": "o" } } });
         let sync = json!({ "wasm": { "configMap": { "namespace": "n", "name": "m" } } });
         let two = controller(&json!({ "sync": sync, "customize": other }));
         let modules = HookModules::of(None, &two, &beside());
         assert_eq!(modules.of_hook(&two, HookName::Sync), None, "either could be the one that was built");
         let modules = HookModules::of(None, &[], &beside());
-        assert_eq!(modules.of_hook(&[], HookName::Sync), Some(&path(BUILT[0]).join("hook.wasm")));
+        assert_eq!(
+            modules.of_hook(&[], HookName::Sync),
+            Some(&HookFile::alone(path(BUILT[0]).join("hook.wasm")))
+        );
         let mixed = HookModules::of(None, &controller(&json!({ "sync": script("d", "d.py") })), &beside());
         let absent = controller(&json!({ "sync": script("d", "d.py") }));
         assert_eq!(mixed.of_place(&modules_of(&absent[0].value)[0].0), None, "a module is no script");

@@ -7,6 +7,7 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::SpecError;
 use metahook_core::api::common::ApplyStrategy;
+use metahook_core::api::hook::HookName;
 use metahook_core::object::id::Gvk;
 use serde_json::{Value, json};
 
@@ -17,6 +18,7 @@ use crate::cluster_flags::{ClusterError, ClusterFlags};
 use crate::first_lines::first_lines;
 use metahook_author::call::{ObjectError, RequestOf, check_request};
 use metahook_author::documents::{self, Document, DocumentError};
+use metahook_author::hook_modules::HookFile;
 use metahook_author::kinds::KnownKinds;
 use metahook_author::progress::Progress;
 use metahook_author::properties::reconciles::{self, ReconcileVerdict};
@@ -109,17 +111,18 @@ struct OfFiles {
 impl Check {
     /// Results go to `out`, remarks to `say`.
     pub async fn run(&self, out: impl Write, mut say: impl Write) -> Result<(), CheckError> {
-        let limits = self.limits.limits(&self.module)?;
+        let shared = documents::read_all(&self.file).map_err(CheckError::Document)?;
+        let file = HookFile::named(self.module.clone(), &shared);
+        let limits = self.limits.limits(&file, &shared, HookName::Sync)?;
         let flags = HookFileFlags {
             module: Some(self.module.clone()),
             mount: self.mount.clone(),
             runners: self.runners.clone(),
         };
-        let files = flags.files(&flags.modules(&[], &[])).await?;
+        let files = flags.files(&flags.modules(&shared, &[])).await?;
         let mut results = Results { out, output: self.output, all: Vec::new(), violated: 0 };
         results.add("the server takes the module", Some(Ok(())))?;
         let mut samples = Vec::new();
-        let shared = documents::read_all(&self.file).map_err(CheckError::Document)?;
         for file in &self.request {
             let (text, request) = documents::read_one_as_json(file).map_err(CheckError::Request)?;
             check_request(&request).map_err(|why| CheckError::Object { file: file.clone(), why })?;
