@@ -190,6 +190,13 @@ fn split(text: &str) -> Vec<(usize, &str)> {
     parts.filter(|(_, part)| part.lines().any(is_content)).collect()
 }
 
+impl DocumentLocation {
+    /// `None`: it is from no file.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        (self.line > 0).then(|| Path::new(&*self.file))
+    }
+}
+
 impl fmt::Display for DocumentLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {

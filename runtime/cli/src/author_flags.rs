@@ -12,7 +12,7 @@ use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::{LimitBounds, Limits, WasmLimits};
 
 use metahook_author::documents::{Document, DocumentError, read_bytes};
-use metahook_author::hook_modules::{FoundFiles, HookFile, HookModules};
+use metahook_author::hook_modules::{AmbiguousFile, FoundFiles, HookFile, HookModules};
 use metahook_author::progress::Progress;
 use metahook_author::render::hooks::HookFiles;
 use metahook_author::render::setup::spec_limits;
@@ -86,6 +86,8 @@ pub enum HookFilesError {
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]
+    Ambiguous(#[from] AmbiguousFile),
+    #[error(transparent)]
     Mount(#[from] MountError),
 }
 
@@ -98,8 +100,12 @@ impl HookFilesError {
 
 impl HookFileFlags {
     /// The files of the hooks of the controllers among the documents, which lie beside these files.
-    pub(super) fn modules(&self, documents: &[Document], beside: &[PathBuf]) -> HookModules<HookFile> {
-        HookModules::of(self.module.clone(), documents, &FoundFiles::beside(beside))
+    pub(super) fn modules(
+        &self,
+        documents: &[Document],
+        beside: &[PathBuf],
+    ) -> Result<HookModules<HookFile>, AmbiguousFile> {
+        HookModules::of(self.module.clone(), documents, &FoundFiles::beside(beside, documents))
     }
 
     pub(super) async fn files(&self, paths: &HookModules<HookFile>) -> Result<HookFiles, HookFilesError> {

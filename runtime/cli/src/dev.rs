@@ -17,7 +17,7 @@ use super::{Cli, Command, FlagError, metacontroller_flags};
 use metahook_author::dev::lines::Lines;
 use metahook_author::dev::{DevSession, Left, SessionError};
 use metahook_author::documents::{self, Document, DocumentError};
-use metahook_author::hook_modules::{FoundFiles, HookFile, HookModules, places};
+use metahook_author::hook_modules::{AmbiguousFile, FoundFiles, HookFile, HookModules, places};
 use metahook_author::pack::{StripError, check};
 use metahook_author::render::setup::controller_kind;
 use metahook_server::cluster::api_client::{ApiClient, ConnectError};
@@ -87,6 +87,8 @@ pub enum DevCommandError {
         files.join(" and ")
     )]
     Several { files: Vec<String> },
+    #[error(transparent)]
+    Ambiguous(#[from] AmbiguousFile),
     #[error("--name: neither $USER nor the host has a name: give one")]
     NoSessionName,
     #[error("--: {0}")]
@@ -133,8 +135,8 @@ impl DevCommandError {
 impl Dev {
     /// The file that the session follows.
     fn module(&self, controller: &[Document]) -> Result<HookFile, DevCommandError> {
-        let beside = FoundFiles::beside(std::slice::from_ref(&self.file));
-        let modules = HookModules::of(self.module.clone(), controller, &beside);
+        let beside = FoundFiles::beside(std::slice::from_ref(&self.file), controller);
+        let modules = HookModules::of(self.module.clone(), controller, &beside)?;
         if self.module.is_none()
             && let Some(place) =
                 places(controller).map(|(place, _)| place).find(|place| modules.of_place(place).is_none())
