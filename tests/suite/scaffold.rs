@@ -16,7 +16,10 @@ pub(crate) async fn runs(folder: &Path, target: Option<&Path>, line: &[&str]) ->
         "cargo" => env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),
         other => other.into(),
     };
-    let mut command = Command::new(program);
+    let mut command = Command::new(&program);
+    if program == "make" {
+        c_tools(&mut command)?;
+    }
     command.args(arguments).current_dir(folder).kill_on_drop(true);
     // What the repository is built with is there; nothing is fetched.
     command.env("CARGO_NET_OFFLINE", "true").env_remove("CARGO_TARGET_DIR");
@@ -28,6 +31,23 @@ pub(crate) async fn runs(folder: &Path, target: Option<&Path>, line: &[&str]) ->
     let (out, say) = (text(&output.stdout), text(&output.stderr));
     ensure!(output.status.success(), "{line:?} failed:\n{out}\n{say}");
     Ok(out)
+}
+
+/// The compiler of C and its library for WASI, as Debian has them.
+fn has_c() -> bool {
+    ["/usr/bin/clang-19", "/usr/bin/make", "/usr/lib/wasm32-wasi/libc.a"]
+        .iter()
+        .all(|it| Path::new(it).exists())
+}
+
+/// Debian's clang with the linker that comes with Rust: Debian's is one more package.
+fn c_tools(command: &mut Command) -> Result<()> {
+    let asked = std::process::Command::new("rustc").args(["--print", "target-libdir"]).output()?;
+    let libraries = PathBuf::from(String::from_utf8_lossy(&asked.stdout).trim());
+    let folder = libraries.parent().context("rustc has no folder of libraries")?;
+    let linker = folder.join("bin/gcc-ld/wasm-ld");
+    command.env("CLANG", format!("clang-19 -fuse-ld={}", linker.display()));
+    Ok(())
 }
 
 pub(crate) async fn a_new_hook_is_built_checked_and_tested_as_its_readme_has_it(
@@ -52,8 +72,17 @@ pub(crate) async fn a_new_hook_in_each_language_is_built_checked_and_tested_as_i
     ] {
         as_its_readme_has_it(&folder, language, &["--lang", language], build).await?;
     }
+    let mut languages = vec!["python", "javascript", "go"];
+    if has_c() {
+        as_its_readme_has_it(&folder, "c", &["--lang", "c"], Some("make")).await?;
+        languages.push("c");
+    } else {
+        eprintln!(
+            "no hook in C: clang-19, wasi-libc or make is missing (Debian: apt-get install clang-19 wasi-libc make)"
+        );
+    }
     // The hooks of the other templates; a component's are those of a module.
-    for language in ["python", "javascript", "go"] {
+    for language in languages {
         for template in ["decorator", "customize", "finalize"] {
             let name = format!("{language}-{template}");
             runs(&folder, None, &["metahook", "new", &name, "--lang", language, "--from", template]).await?;
@@ -61,6 +90,9 @@ pub(crate) async fn a_new_hook_in_each_language_is_built_checked_and_tested_as_i
             if language == "go" {
                 let build = ["env", "GOOS=wasip1", "GOARCH=wasm", "go", "build", "-o", "hook.wasm", "."];
                 runs(&own, None, &build).await?;
+            }
+            if language == "c" {
+                runs(&own, None, &["make"]).await?;
             }
             let tested = runs(&own, None, &["metahook", "test"]).await?;
             ensure!(tested.ends_with("2 passed, 0 failed\n"), "{name}: {tested}");
@@ -85,7 +117,8 @@ async fn as_its_readme_has_it(
     runs(folder, None, &[&["metahook", "new", name], flags].concat()).await?;
     let demo = folder.join(name);
     let readme = std::fs::read_to_string(demo.join("README.md"))?;
-    let is_command = |line: &&str| ["cargo ", "env ", "metahook "].iter().any(|it| line.starts_with(it));
+    let is_command =
+        |line: &&str| ["cargo ", "env ", "make", "metahook "].iter().any(|it| line.starts_with(it));
     let lines: Vec<_> = readme.lines().filter(is_command).collect();
     let (mut passed, mut commands) = (String::new(), Vec::new());
     let needs_cluster = |line: &&&str| {

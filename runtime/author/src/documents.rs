@@ -10,6 +10,7 @@ use metahook_core::shorten;
 use serde_json::Value;
 
 use super::folders::{FolderError, files};
+use super::yaml;
 
 /// Bytes of one file.
 const MAX_FILE: u64 = 64 << 20;
@@ -121,12 +122,10 @@ pub fn of_text(file: &str, text: &str) -> Result<Vec<Document>, DocumentError> {
     let mut found = Vec::new();
     for (nth, (line, part)) in split(text).into_iter().enumerate() {
         let place = DocumentLocation { file: Arc::clone(&file), number: nth + 1, line };
-        let value: Value = serde_saphyr::from_str(part).map_err(|_again| {
+        let value: Value = yaml::read(part).map_err(|_again| {
             // Below so many empty lines the parser counts as the file does.
             let below = format!("{}{part}", "\n".repeat(line - 1));
-            let why = serde_saphyr::from_str::<Value>(&below)
-                .err()
-                .map(|error| error.without_snippet().to_string());
+            let why = yaml::read(&below).err().map(|error| error.without_snippet().to_string());
             DocumentError::Syntax {
                 place: place.to_string(),
                 why: shorten(&why.unwrap_or_default(), MAX_ERROR),
@@ -188,6 +187,13 @@ fn split(text: &str) -> Vec<(usize, &str)> {
         !line.trim().is_empty() && !line.trim_start().starts_with('#')
     };
     parts.filter(|(_, part)| part.lines().any(is_content)).collect()
+}
+
+impl DocumentLocation {
+    /// `None`: it is from no file.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        (self.line > 0).then(|| Path::new(&*self.file))
+    }
 }
 
 impl fmt::Display for DocumentLocation {

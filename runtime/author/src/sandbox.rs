@@ -1,14 +1,15 @@
 //! Sandbox of authors' commands: modules from files, loaded and called as the server does.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use metahook_core::api::hook::{HookName, Language};
+use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::LimitBounds;
 
 use crate::documents::{DocumentError, read_bytes};
+use crate::hook_modules::HookFile;
 use metahook_server::hook::wasm::compile::{ModuleError, ModuleSettings};
 use metahook_server::hook::wasm::run::{EngineError, Module, Reservation, RuntimeSettings, Seed};
 use metahook_server::hook::wasm::source::ModuleRegistry;
@@ -56,11 +57,6 @@ impl LoadError {
     }
 }
 
-/// Whether a file is a script, by the ending of its name.
-pub fn is_script(path: &Path) -> bool {
-    Language::of_file(&path.file_name().unwrap_or_default().to_string_lossy()).is_some()
-}
-
 impl Sandbox {
     pub fn new(modules: ModuleSettings) -> Result<Self, LoadError> {
         let max_file = modules.bounds.size;
@@ -69,11 +65,12 @@ impl Sandbox {
     }
 
     /// Loads a module as it is stored, plain or compressed, or a script.
-    pub async fn load(&self, path: &Path) -> Result<Arc<Module>, LoadError> {
-        let refused = |source| LoadError::Module { path: path.to_owned(), source };
-        let absent = if is_script(path) { LoadError::Script } else { LoadError::File };
+    pub async fn load(&self, file: &HookFile) -> Result<Arc<Module>, LoadError> {
+        let HookFile { path, language } = file;
+        let refused = |source| LoadError::Module { path: path.clone(), source };
+        let absent = if language.is_some() { LoadError::Script } else { LoadError::File };
         let stored = read_bytes(path, self.max_file).map_err(absent)?;
-        self.modules.load_file(path, stored).await.map_err(refused)
+        self.modules.load_file(path, *language, stored).await.map_err(refused)
     }
 
     /// Calls a hook, whose module is one of this sandbox.

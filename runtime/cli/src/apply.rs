@@ -12,7 +12,7 @@ use super::cluster_flags::ReachFlags;
 use super::pause;
 use metahook_author::deploy::modules::{ModuleFlag, ModulesError, assign};
 use metahook_author::deploy::{DeployError, Deployment};
-use metahook_author::documents::{self, DocumentError};
+use metahook_author::documents::{self, Document, DocumentError};
 use metahook_author::hook_modules::FoundFiles;
 use metahook_author::progress::Progress;
 use metahook_server::cluster::api_client::ConnectError;
@@ -78,11 +78,13 @@ impl ApplyError {
 impl Apply {
     /// Deploys the bundle, and writes each step to `say`, one line each.
     pub async fn run(&self, mut say: impl Write) -> Result<(), ApplyError> {
-        let bundle = self.bundle.read()?;
+        let documents = self.bundle.read()?;
+        let found = FoundFiles::beside(&self.bundle.file, &documents);
+        let bundle = bundle(documents)?;
         let deployment = self.bundle.deployment().await?;
         let needed = bundle.modules(&deployment.namespace);
         let places: Vec<_> = needed.keys().collect();
-        let files = assign(&places, &self.module, &FoundFiles::beside(&self.bundle.file))?;
+        let files = assign(&places, &self.module, &found)?;
         self.bundle.is_reachable(&deployment).await?;
         Ok(deployment.apply(&bundle, &files, &mut say).await?)
     }
@@ -91,21 +93,22 @@ impl Apply {
 impl Delete {
     /// Deletes the bundle, and writes each step to `say`, one line each.
     pub async fn run(&self, mut say: impl Write) -> Result<(), ApplyError> {
-        let bundle = self.bundle.read()?;
+        let bundle = bundle(self.bundle.read()?)?;
         let deployment = self.bundle.deployment().await?;
         self.bundle.is_reachable(&deployment).await?;
         Ok(deployment.delete(&bundle, self.crds, &mut say).await?)
     }
 }
 
+fn bundle(documents: Vec<Document>) -> Result<Bundle, DeployError> {
+    let placed = documents.into_iter().map(|document| (document.place.to_string(), document.value));
+    Bundle::of(placed).map_err(|(place, error)| DeployError::Bundle(place, error))
+}
+
 impl BundleFlags {
-    fn read(&self) -> Result<Bundle, ApplyError> {
+    fn read(&self) -> Result<Vec<Document>, ApplyError> {
         let all = documents::read_all(&self.file)?;
-        if all.is_empty() {
-            return Err(ApplyError::Empty);
-        }
-        let placed = all.into_iter().map(|document| (document.place.to_string(), document.value));
-        Ok(Bundle::of(placed).map_err(|(place, error)| DeployError::Bundle(place, error))?)
+        if all.is_empty() { Err(ApplyError::Empty) } else { Ok(all) }
     }
 
     async fn deployment(&self) -> Result<Deployment, ApplyError> {

@@ -12,10 +12,11 @@ use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::{LimitBounds, Limits, WasmLimits};
 
 use metahook_author::documents::{Document, DocumentError, read_bytes};
-use metahook_author::hook_modules::{FoundFiles, HookModules};
+use metahook_author::hook_modules::{AmbiguousFile, FoundFiles, HookFile, HookModules};
 use metahook_author::progress::Progress;
 use metahook_author::render::hooks::HookFiles;
-use metahook_author::sandbox::{LoadError, Sandbox, is_script};
+use metahook_author::render::setup::spec_limits;
+use metahook_author::sandbox::{LoadError, Sandbox};
 use metahook_server::hook::wasm::compile::ModuleSettings;
 use metahook_server::hook::wasm::run::{Files, MountedFolder};
 
@@ -27,19 +28,19 @@ const MAX_MOUNTED: u64 = 1 << 20;
 #[command(next_help_heading = "Limits of a call, as in the spec")]
 #[expect(clippy::struct_field_names, reason = "each field has the name of its flag")]
 pub struct LimitFlags {
-    /// Memory of the call; 64Mi when absent.
+    /// Memory of the call; when absent that of the spec of the controller's hook, or 64Mi.
     #[arg(long = "limits.memory", value_name = "BYTES")]
     pub limits_memory: Option<String>,
-    /// Time of the call; 10s when absent.
+    /// Time of the call; when absent that of the spec, or 10s.
     #[arg(long = "limits.timeout", value_name = "DURATION")]
     pub limits_timeout: Option<String>,
-    /// Instructions of the call; 1000000000 when absent, four times as many for a script.
+    /// Instructions of the call; when absent those of the spec, or 1000000000, four times as many for a script.
     #[arg(long = "limits.instructions", value_name = "N")]
     pub limits_instructions: Option<u64>,
-    /// Bytes of the answer; 4Mi when absent.
+    /// Bytes of the answer; when absent those of the spec, or 4Mi.
     #[arg(long = "limits.output", value_name = "BYTES")]
     pub limits_output: Option<String>,
-    /// Bytes of stderr that are kept; 64Ki when absent.
+    /// Bytes of stderr that are kept; when absent those of the spec, or 64Ki.
     #[arg(long = "limits.log", value_name = "BYTES")]
     pub limits_log: Option<String>,
 }
@@ -85,6 +86,8 @@ pub enum HookFilesError {
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]
+    Ambiguous(#[from] AmbiguousFile),
+    #[error(transparent)]
     Mount(#[from] MountError),
 }
 
@@ -97,27 +100,39 @@ impl HookFilesError {
 
 impl HookFileFlags {
     /// The files of the hooks of the controllers among the documents, which lie beside these files.
-    pub(super) fn modules(&self, documents: &[Document], beside: &[PathBuf]) -> HookModules<PathBuf> {
-        HookModules::of(self.module.clone(), documents, &FoundFiles::beside(beside))
+    pub(super) fn modules(
+        &self,
+        documents: &[Document],
+        beside: &[PathBuf],
+    ) -> Result<HookModules<HookFile>, AmbiguousFile> {
+        HookModules::of(self.module.clone(), documents, &FoundFiles::beside(beside, documents))
     }
 
-    pub(super) async fn files(&self, paths: &HookModules<PathBuf>) -> Result<HookFiles, HookFilesError> {
+    pub(super) async fn files(&self, paths: &HookModules<HookFile>) -> Result<HookFiles, HookFilesError> {
         let mounts = self.mount.iter().map(MountFlag::read).collect::<Result<_, _>>()?;
         let sandbox = Arc::new(Sandbox::new(self.runners.module_settings())?);
         let mut loaded = BTreeMap::new();
-        for path in paths.all() {
-            if !loaded.contains_key(path) {
-                let _step = Progress::of_stderr().step(format!("compiling {}", path.display()));
-                loaded.insert(path.clone(), sandbox.load(path).await?);
+        for file in paths.all() {
+            if !loaded.contains_key(file) {
+                let _step = Progress::of_stderr().step(format!("compiling {}", file.path.display()));
+                loaded.insert(file.clone(), sandbox.load(file).await?);
             }
         }
-        Ok(HookFiles { sandbox, modules: paths.map(|path| loaded.get(path).cloned()), mounts })
+        Ok(HookFiles { sandbox, modules: paths.map(|file| loaded.get(file).cloned()), mounts })
     }
 }
 
 impl LimitFlags {
-    /// As the server checks the limits of a spec. `hook`: the file of the module or script.
-    pub(super) fn limits(&self, hook: &Path) -> Result<Limits, SpecError> {
+    /// As the server checks the limits of a spec. Those that no flag names are those of the spec of the controller among the
+    /// documents, if that names the hook.
+    pub(super) fn limits(
+        &self,
+        file: &HookFile,
+        documents: &[Document],
+        hook: HookName,
+    ) -> Result<Limits, SpecError> {
+        let bounds = LimitBounds::default().of(file.language.is_some());
+        let default = spec_limits(documents, hook).unwrap_or(bounds.default);
         let limits = WasmLimits {
             memory: self.limits_memory.clone(),
             timeout: self.limits_timeout.clone(),
@@ -125,7 +140,7 @@ impl LimitFlags {
             output: self.limits_output.clone(),
             log: self.limits_log.clone(),
         };
-        limits.check("--limits", &LimitBounds::default().of(is_script(hook)))
+        limits.check("--limits", &LimitBounds { default, ..bounds })
     }
 }
 
@@ -196,21 +211,52 @@ fn file(path: &Path, left: u64, folder: &dyn Fn() -> String) -> Result<Vec<u8>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use metahook_author::documents::of_text;
 
     #[test]
     fn limits_are_checked_as_those_of_a_spec() {
-        assert_eq!(LimitFlags::default().limits(Path::new("hook.wasm")), Ok(LimitBounds::default().default));
-        let script = LimitFlags::default().limits(Path::new("hook.py")).unwrap();
+        let of = |flags: &LimitFlags, name: &str| {
+            flags.limits(&HookFile::named(name.into(), &[]), &[], HookName::Sync)
+        };
+        assert_eq!(of(&LimitFlags::default(), "hook.wasm"), Ok(LimitBounds::default().default));
+        let script = of(&LimitFlags::default(), "hook.py").unwrap();
         assert_eq!(script, LimitBounds::default().of(true).default);
         assert_eq!(script.instructions, 4_000_000_000);
         let asked = LimitFlags { limits_memory: Some("512Mi".to_owned()), ..LimitFlags::default() };
-        assert_eq!(asked.limits(Path::new("hook.wasm")).unwrap().memory, 512 << 20);
+        assert_eq!(of(&asked, "hook.wasm").unwrap().memory, 512 << 20);
         let above = LimitFlags { limits_memory: Some("513Mi".to_owned()), ..LimitFlags::default() };
-        let error = above.limits(Path::new("hook.wasm")).unwrap_err().to_string();
+        let error = of(&above, "hook.wasm").unwrap_err().to_string();
         assert!(
             error.starts_with("--limits.memory: 513Mi is above this server's ceiling of 512Mi"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn limits_that_no_flag_names_are_those_of_the_spec() {
+        let controller = "
+            apiVersion: metacontroller.k8s.io/v1alpha1
+            kind: CompositeController
+            metadata: {name: c}
+            spec:
+              parentResource: {apiVersion: apps/v1, resource: deployments}
+              generateSelector: true
+              hooks:
+                sync:
+                  script:
+                    language: python
+                    configMap: {namespace: hooks, name: s, key: sync}
+                    limits: {memory: 128Mi, instructions: 7}
+                customize: {webhook: {url: http://h.n/c}}";
+        let documents = of_text("c.yaml", controller).unwrap();
+        let flags = LimitFlags { limits_memory: Some("96Mi".to_owned()), ..LimitFlags::default() };
+        let file = HookFile::named("sync".into(), &documents);
+        let of = |hook| flags.limits(&file, &documents, hook).unwrap();
+        let (sync, finalize, customize) =
+            (of(HookName::Sync), of(HookName::Finalize), of(HookName::Customize));
+        assert_eq!((sync.memory, sync.instructions, sync.output), (96 << 20, 7, 4 << 20));
+        assert_eq!(finalize, sync, "sync is called where there is no finalize");
+        assert_eq!(customize.instructions, 4_000_000_000, "a webhook has no limits");
     }
 
     #[test]

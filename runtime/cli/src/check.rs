@@ -1,12 +1,14 @@
 //! `metahook check`: properties that hold for every good hook, tried on a module without a cluster.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::SpecError;
 use metahook_core::api::common::ApplyStrategy;
+use metahook_core::api::hook::HookName;
 use metahook_core::object::id::Gvk;
 use serde_json::{Value, json};
 
@@ -17,12 +19,13 @@ use crate::cluster_flags::{ClusterError, ClusterFlags};
 use crate::first_lines::first_lines;
 use metahook_author::call::{ObjectError, RequestOf, check_request};
 use metahook_author::documents::{self, Document, DocumentError};
+use metahook_author::hook_modules::{FoundFiles, HookFile, HookModules, places};
 use metahook_author::kinds::KnownKinds;
 use metahook_author::progress::Progress;
 use metahook_author::properties::reconciles::{self, ReconcileVerdict};
-use metahook_author::properties::{PropertyCheck, Sample, Violation};
+use metahook_author::properties::{PropertyCheck, Sample, Verdict, Violation};
 use metahook_author::render::Simulation;
-use metahook_author::render::hooks::HookFiles;
+use metahook_author::render::hooks::{HookFiles, HookSetError};
 use metahook_author::render::setup::{Options, SetupError, hook_kinds};
 use metahook_author::request_kinds::with_kinds;
 use metahook_author::yaml;
@@ -75,6 +78,10 @@ pub enum CheckError {
     Files(#[from] HookFilesError),
     #[error(transparent)]
     Limits(#[from] SpecError),
+    #[error("{}: no hook of the controller is of this file: their keys are {keys}", file.display())]
+    NoHook { file: PathBuf, keys: String },
+    #[error("the {hook} hook of the controller is of another file: {remedy}")]
+    OtherFile { hook: HookName, remedy: String },
     #[error(transparent)]
     Setup(#[from] SetupError),
     #[error(transparent)]
@@ -88,6 +95,25 @@ pub enum CheckError {
 }
 
 impl CheckError {
+    fn no_hook(file: &Path, documents: &[Document]) -> Self {
+        let keys: BTreeSet<_> = places(documents).map(|(place, _)| place.key).collect();
+        let keys = keys.into_iter().collect::<Vec<_>>().join(", ");
+        Self::NoHook { file: file.to_owned(), keys }
+    }
+
+    /// The command has no flag for the files of other hooks.
+    fn setup(error: SetupError) -> Self {
+        match error {
+            SetupError::Hooks(HookSetError::NoScript { hook, key }) => {
+                Self::OtherFile { hook, remedy: format!("put {key} beside the controller's file") }
+            }
+            SetupError::Hooks(HookSetError::NoModule(hook)) => {
+                Self::OtherFile { hook, remedy: "build its module beside the controller's file".to_owned() }
+            }
+            error => Self::Setup(error),
+        }
+    }
+
     /// 1: a property does not hold, the server would not take the module, or the cluster does not answer. 2: the files or the flags.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -109,28 +135,23 @@ struct OfFiles {
 impl Check {
     /// Results go to `out`, remarks to `say`.
     pub async fn run(&self, out: impl Write, mut say: impl Write) -> Result<(), CheckError> {
-        let limits = self.limits.limits(&self.module)?;
-        let flags = HookFileFlags {
-            module: Some(self.module.clone()),
-            mount: self.mount.clone(),
-            runners: self.runners.clone(),
-        };
-        let files = flags.files(&flags.modules(&[], &[])).await?;
+        let shared = documents::read_all(&self.file).map_err(CheckError::Document)?;
+        let file = HookFile::named(self.module.clone(), &shared);
+        let found = FoundFiles::beside(&self.file, &shared);
+        let modules = HookModules::checked(&file, &shared, &found).map_err(HookFilesError::from)?;
+        let of_file = |hook: &HookName| modules.of_hook(&shared, *hook) == Some(&file);
+        let hook = [HookName::Sync, HookName::Finalize, HookName::Customize].into_iter().find(of_file);
+        let hook = hook.ok_or_else(|| CheckError::no_hook(&self.module, &shared))?;
+        let limits = self.limits.limits(&file, &shared, hook)?;
+        let flags = HookFileFlags { module: None, mount: self.mount.clone(), runners: self.runners.clone() };
+        let files = flags.files(&modules).await?;
         let mut results = Results { out, output: self.output, all: Vec::new(), violated: 0 };
         results.add("the server takes the module", Some(Ok(())))?;
-        let mut samples = Vec::new();
-        let shared = documents::read_all(&self.file).map_err(CheckError::Document)?;
-        for file in &self.request {
-            let (text, request) = documents::read_one_as_json(file).map_err(CheckError::Request)?;
-            check_request(&request).map_err(|why| CheckError::Object { file: file.clone(), why })?;
-            let hook = RequestOf::new(&request, None).hook;
-            let (_, request) = with_kinds(&shared, hook, text, request);
-            samples.push(Sample { hook, request });
-        }
+        let mut samples = self.requests(&shared)?;
         let mut parents = Vec::new();
         if !self.file.is_empty() {
-            let found = self.of_files(shared, files.clone(), &mut results).await?;
-            samples.extend(found.asked);
+            let found = self.of_files(shared.clone(), files.clone(), &mut results).await?;
+            samples.extend(found.asked.into_iter().filter(|sample| of_file(&sample.hook)));
             parents = found.parents;
         }
         if samples.is_empty() {
@@ -140,18 +161,25 @@ impl Check {
             )?;
         }
         let step = Progress::of_stderr().step("checking the properties");
-        let hook = files.modules.all().next().map(|module| files.hook(module, limits));
+        let hook = files.modules.alone().map(|module| files.hook(module, limits));
         let verdicts = PropertyCheck { sandbox: files.sandbox, hook, limits, parents }.run(&samples).await;
         drop(step);
-        for verdict in verdicts {
-            if verdict.holds.is_none() && samples.is_empty() {
-                continue;
-            }
-            let holds =
-                verdict.holds.map(|it| it.map_err(|Violation { why, input }| (vec![why], Some(input))));
-            results.add(verdict.property, holds)?;
+        if !samples.is_empty() {
+            results.properties(verdicts)?;
         }
         results.end()
+    }
+
+    /// The requests of the flags.
+    fn requests(&self, shared: &[Document]) -> Result<Vec<Sample>, CheckError> {
+        let read = |file: &PathBuf| {
+            let (text, request) = documents::read_one_as_json(file).map_err(CheckError::Request)?;
+            check_request(&request).map_err(|why| CheckError::Object { file: file.clone(), why })?;
+            let hook = RequestOf::new(&request, None).hook;
+            let (_, request) = with_kinds(shared, hook, text, request);
+            Ok(Sample { hook, request })
+        };
+        self.request.iter().map(read).collect()
     }
 
     /// Tries the reconciles of the files.
@@ -172,7 +200,8 @@ impl Check {
             field_manager: FIELD_MANAGER.to_owned(),
             files,
         };
-        let (mut simulation, progress) = (Simulation::of(&all, options)?, Progress::of_stderr());
+        let (mut simulation, progress) =
+            (Simulation::of(&all, options).map_err(CheckError::setup)?, Progress::of_stderr());
         let step = progress.step("calling the hooks");
         let rounds = simulation.run(self.cycles.into()).await;
         drop(step);
@@ -230,6 +259,27 @@ impl<W: Write> Results<W> {
         }
     }
 
+    /// Where the hook fails with each request, the other properties are one line.
+    fn properties(&mut self, verdicts: Vec<Verdict>) -> io::Result<()> {
+        let fails = verdicts.iter().any(|verdict| matches!(verdict.holds, Some(Err(_))));
+        let holds = verdicts.iter().any(|verdict| matches!(verdict.holds, Some(Ok(()))));
+        let in_one_line = fails && !holds && self.output == Output::Text;
+        let mut left_out = 0;
+        for Verdict { property, holds } in verdicts {
+            if holds.is_none() && in_one_line {
+                left_out += 1;
+                continue;
+            }
+            let holds = holds.map(|it| it.map_err(|Violation { why, input }| (vec![why], Some(input))));
+            self.add(property, holds)?;
+        }
+        if left_out > 0 {
+            let why = "the hook has to answer first";
+            writeln!(self.out, "skip the other {left_out} properties: {why}")?;
+        }
+        Ok(())
+    }
+
     fn verdict(&mut self, verdict: ReconcileVerdict) -> io::Result<()> {
         let ReconcileVerdict { property, faults } = verdict;
         let holds = if faults.is_empty() { Ok(()) } else { Err((faults.into_iter().collect(), None)) };
@@ -241,5 +291,29 @@ impl<W: Write> Results<W> {
             writeln!(self.out, "{:#}", json!({ "violated": self.violated, "properties": self.all }))?;
         }
         if self.violated > 0 { Err(CheckError::Violated { violated: self.violated }) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_that_a_failing_hook_leaves_out_are_one_line() {
+        let text = |found: [Option<bool>; 3]| {
+            let verdict = |(property, holds): (&'static str, Option<bool>)| {
+                let violation = || Violation { why: "no".to_owned(), input: json!({}) };
+                let holds = holds.map(|holds| if holds { Ok(()) } else { Err(violation()) });
+                Verdict { property, holds }
+            };
+            let mut results = Results { out: Vec::new(), output: Output::Text, all: Vec::new(), violated: 0 };
+            results.properties(["a", "b", "c"].into_iter().zip(found).map(verdict).collect()).unwrap();
+            String::from_utf8(results.out).unwrap()
+        };
+        let failed = text([Some(false), None, None]);
+        assert!(failed.starts_with("FAIL a\n") && !failed.contains("skip b"), "{failed}");
+        assert!(failed.ends_with("skip the other 2 properties: the hook has to answer first\n"), "{failed}");
+        let one = text([Some(true), None, Some(true)]);
+        assert_eq!(one, "ok   a\nskip b: no request could be made for it\nok   c\n");
     }
 }

@@ -17,10 +17,9 @@ use super::{Cli, Command, FlagError, metacontroller_flags};
 use metahook_author::dev::lines::Lines;
 use metahook_author::dev::{DevSession, Left, SessionError};
 use metahook_author::documents::{self, Document, DocumentError};
-use metahook_author::hook_modules::{FoundFiles, HookModules, places};
+use metahook_author::hook_modules::{AmbiguousFile, FoundFiles, HookFile, HookModules, places};
 use metahook_author::pack::{StripError, check};
 use metahook_author::render::setup::controller_kind;
-use metahook_author::sandbox::is_script;
 use metahook_server::cluster::api_client::{ApiClient, ConnectError};
 use metahook_server::cluster::transport::READ_TIMEOUT;
 use metahook_server::controller::observer::{Observations, Observer};
@@ -88,6 +87,8 @@ pub enum DevCommandError {
         files.join(" and ")
     )]
     Several { files: Vec<String> },
+    #[error(transparent)]
+    Ambiguous(#[from] AmbiguousFile),
     #[error("--name: neither $USER nor the host has a name: give one")]
     NoSessionName,
     #[error("--: {0}")]
@@ -133,9 +134,9 @@ impl DevCommandError {
 
 impl Dev {
     /// The file that the session follows.
-    fn module(&self, controller: &[Document]) -> Result<PathBuf, DevCommandError> {
-        let beside = FoundFiles::beside(std::slice::from_ref(&self.file));
-        let modules = HookModules::of(self.module.clone(), controller, &beside);
+    fn module(&self, controller: &[Document]) -> Result<HookFile, DevCommandError> {
+        let beside = FoundFiles::beside(std::slice::from_ref(&self.file), controller);
+        let modules = HookModules::of(self.module.clone(), controller, &beside)?;
         if self.module.is_none()
             && let Some(place) =
                 places(controller).map(|(place, _)| place).find(|place| modules.of_place(place).is_none())
@@ -148,7 +149,7 @@ impl Dev {
             (Some(only), None) => Ok(only.clone()),
             (None, _) => Err(DevCommandError::NoneFound { file: self.file.clone() }),
             (Some(first), Some(second)) => Err(DevCommandError::Several {
-                files: [first, second].map(|path| path.display().to_string()).into(),
+                files: [first, second].map(|file| file.path.display().to_string()).into(),
             }),
         }
     }
@@ -183,7 +184,7 @@ impl Dev {
         let how = if begun.is_new { "applied" } else { "applied over the one that is there" };
         say(&mut out, &format!("session {}: {} {how}; Ctrl-C ends it", session.name, begun.id()))?;
         let (observer, mut events) = Observer::new();
-        let dev = DevServer { session, module, observer };
+        let dev = DevServer { session, module: module.path, observer };
         let (stop, mut lines) = (CancellationToken::new(), Lines::default());
         let mut served = std::pin::pin!(serve_dev(settings, dev, stop.clone()));
         let served = loop {
@@ -262,16 +263,17 @@ fn controller(file: &Path) -> Result<(ControllerKind, Document), DevCommandError
 }
 
 /// A script, or a module, complete or compressed: what else is wrong with it is reported while the session waits for the next build.
-fn is_hook_file(path: &Path, bound: u64) -> Result<(), DevCommandError> {
-    if is_script(path) {
+fn is_hook_file(file: &HookFile, bound: u64) -> Result<(), DevCommandError> {
+    let path = &file.path;
+    if file.language.is_some() {
         return documents::read_bytes(path, bound).map(drop).map_err(DevCommandError::NoScript);
     }
     let bytes = documents::read_bytes(path, bound)
-        .map_err(|source| DevCommandError::NoModule { path: path.to_owned(), source })?;
+        .map_err(|source| DevCommandError::NoModule { path: path.clone(), source })?;
     if is_compressed(&bytes) {
         return Ok(());
     }
-    check(&bytes).map_err(|source| DevCommandError::NotWasm { path: path.to_owned(), source })
+    check(&bytes).map_err(|source| DevCommandError::NotWasm { path: path.clone(), source })
 }
 
 /// The server's defaults, with these flags in their place.
@@ -344,6 +346,7 @@ mod tests {
             std::fs::write(&path, content).unwrap();
             path
         };
+        let hook = |name: &str, content: &[u8]| HookFile::named(file(name, content), &[]);
         let text = |error: DevCommandError| {
             assert_eq!(error.exit_code(), 2);
             error_chain(&error).replace(folder.path().to_str().unwrap(), "")
@@ -358,11 +361,11 @@ mod tests {
         assert!(controller(&file("f.yaml", format!("{one}---\nkind: X\n").as_bytes())).is_ok());
         let none = controller(&folder.path().join("none")).map(drop).unwrap_err();
         assert!(text(none).starts_with("-f: /none cannot be read"));
-        let module = |content: &[u8], bound| text(is_hook_file(&file("m", content), bound).unwrap_err());
+        let module = |content: &[u8], bound| text(is_hook_file(&hook("m", content), bound).unwrap_err());
         assert_eq!(module(b"text", 100), "--module: /m: this is not a WebAssembly module");
         assert!(module(b"text", 3).contains("has more than 3"), "at the bound");
-        assert!(is_hook_file(&file("m", b"\0asm\x01\0\0\0"), 8).is_ok());
-        let absent = text(is_hook_file(&folder.path().join("none"), 8).unwrap_err());
+        assert!(is_hook_file(&hook("m", b"\0asm\x01\0\0\0"), 8).is_ok());
+        let absent = text(is_hook_file(&HookFile::named(folder.path().join("none"), &[]), 8).unwrap_err());
         assert!(absent.contains("build it first, for example with `cargo build"), "{absent}");
     }
 }

@@ -94,7 +94,8 @@ impl Render {
         // Files come last, as the last definition of a kind counts.
         let mut all = cluster.map(|cluster| cluster.definitions).unwrap_or_default();
         all.extend(documents::read_all(&self.file)?);
-        let files = self.hooks.files(&self.hooks.modules(&all, &self.file)).await?;
+        let files =
+            self.hooks.files(&self.hooks.modules(&all, &self.file).map_err(HookFilesError::from)?).await?;
         let options = Options {
             namespace: self.namespace.clone(),
             apply_strategy: self.apply_strategy,

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::author_flags::{LimitFlags, MountError, MountFlag, RunnerFlags, hook_name, mount};
 use metahook_author::call::{AnswerRefused, ObjectError, RequestOf, check_request};
 use metahook_author::documents::{self, Document, DocumentError, read_one_as_json};
+use metahook_author::hook_modules::HookFile;
 use metahook_author::progress::Progress;
 use metahook_author::request_kinds::with_kinds;
 use metahook_author::sandbox::{Input, LoadError, Sandbox};
@@ -138,7 +139,6 @@ impl Run {
         mut say: impl Write,
         terminal: bool,
     ) -> Result<(), RunError> {
-        let limits = self.limits.limits(&self.module)?;
         let mounts = self.mount.iter().map(MountFlag::read).collect::<Result<Vec<_>, _>>()?;
         let (text, value) = read_one_as_json(&self.request).map_err(RunError::Request)?;
         if !value.is_object() {
@@ -147,11 +147,14 @@ impl Run {
         }
         check_request(&value).map_err(|why| RunError::Object { file: self.request.clone(), why })?;
         let request = RequestOf::new(&value, self.hook);
-        let (text, _) = with_kinds(&self.documents(&mut say)?, request.hook, text, value);
+        let documents = self.documents(&mut say)?;
+        let file = HookFile::named(self.module.clone(), &documents);
+        let limits = self.limits.limits(&file, &documents, request.hook)?;
+        let (text, _) = with_kinds(&documents, request.hook, text, value);
         let sandbox = Sandbox::new(self.runners.module_settings())?;
         let progress = Progress::of_stderr();
         let step = progress.step(format!("compiling {}", self.module.display()));
-        let module = sandbox.load(&self.module).await?;
+        let module = sandbox.load(&file).await?;
         drop(step);
         let controller = Some(&*request.controller).filter(|name| !name.is_empty()).unwrap_or("metahook");
         let hook = request.hook;

@@ -17,7 +17,7 @@ use metahook_author::cases::run::{Compared, Outcome, run};
 use metahook_author::cases::{FindError, find};
 use metahook_author::documents::{self, Document, DocumentError};
 use metahook_author::folders::files;
-use metahook_author::hook_modules::HookModules;
+use metahook_author::hook_modules::{AmbiguousFile, HookFile, HookModules};
 use metahook_author::progress::Progress;
 use metahook_author::render::setup::Options;
 use metahook_server::telemetry::escape;
@@ -163,7 +163,7 @@ impl Test {
     }
 
     /// The files of the hooks of these controllers, which lie beside the folder of the cases or beside the controllers.
-    fn modules(&self, shared: &[Document]) -> HookModules<PathBuf> {
+    fn modules(&self, shared: &[Document]) -> Result<HookModules<HookFile>, AmbiguousFile> {
         let mut beside = vec![self.beside()];
         beside.extend(self.file.iter().cloned());
         self.hooks.modules(shared, &beside)
@@ -176,7 +176,7 @@ impl Test {
             namespace: self.namespace.clone(),
             apply_strategy: self.apply_strategy,
             field_manager: FIELD_MANAGER.to_owned(),
-            files: self.hooks.files(&self.modules(&shared)).await?,
+            files: self.hooks.files(&self.modules(&shared).map_err(HookFilesError::from)?).await?,
         };
         let mut baseline = self.baseline()?;
         let mut all = Vec::new();
@@ -289,7 +289,8 @@ impl Test {
         );
         // What is wrong with the files is reported when they are read for the cases.
         let shared = documents::read_all(&self.file).unwrap_or_default();
-        left.extend(self.modules(&shared).all().cloned());
+        let modules = self.modules(&shared).ok();
+        left.extend(modules.iter().flat_map(HookModules::all).map(|file| file.path.clone()));
         left.extend(self.hooks.mount.iter().map(|mount| mount.folder.clone()));
         let mut all = Vec::new();
         while let Some(path) = left.pop() {

@@ -14,6 +14,9 @@ use crate::runners::javascript;
 /// Where Debian's wasi-libc has its libraries.
 const LIBRARIES: &str = "/usr/lib/wasm32-wasi";
 
+/// The reader of JSON that `metahook new --lang c` gives.
+const READER: &str = "runtime/author/src/scaffold/templates/c";
+
 /// Builds `hello_go.wasm`, and `hello_c.wasm` where the tools for C are here.
 pub(crate) fn build() -> Result<()> {
     let (sources, modules) = (paths::workspace().join("tests/bench/hooks"), guests::folder()?);
@@ -40,6 +43,8 @@ fn build_c(source: &Path, module: &Path) -> Result<()> {
     compile
         .args(["--target=wasm32-wasi", "--sysroot=/usr", "-isystem", javascript::HEADERS])
         .args(["-O2", "-Wall", "-Wextra", "-Werror", "-c"])
+        .arg("-I")
+        .arg(paths::workspace().join(READER))
         .arg(source)
         .arg("-o")
         .arg(&object);

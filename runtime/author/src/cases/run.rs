@@ -16,7 +16,7 @@ use crate::documents::{self, Document, DocumentError};
 use crate::kinds::KnownKinds;
 use crate::render::Simulation;
 use crate::render::rounds::{RenderEnd, Rounds};
-use crate::render::setup::Options;
+use crate::render::setup::{Options, spec_limits};
 use crate::request_kinds::with_kinds;
 use crate::sandbox::{Input, simulated_time};
 use crate::schemas::MAX_FAULTS;
@@ -133,8 +133,9 @@ async fn calls(
         let request = RequestOf::new(&value, None);
         let module = files.modules.of_hook(shared, request.hook);
         let module = module.ok_or("a request needs a module or a script: name its file with --module")?;
-        let bounds = LimitBounds::default().of(module.is_script());
-        let hook = files.hook(module, bounds.default);
+        let limits = spec_limits(shared, request.hook);
+        let limits = limits.unwrap_or_else(|| LimitBounds::default().of(module.is_script()).default);
+        let hook = files.hook(module, limits);
         let (text, value) = with_kinds(shared, request.hook, text, value);
         let input = Input {
             controller: if request.controller.is_empty() { "metahook" } else { &request.controller },

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use metahook_core::bundle::ModulePlace;
 
-use crate::hook_modules::FoundFiles;
+use crate::hook_modules::{AmbiguousFile, FoundFiles};
 
 /// `--module NAME=PATH`, or a path alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub enum ModulesError {
         "the controllers name two keys of the ConfigMap {map}, {one:?} and {other:?}, and a module is written into a ConfigMap of its own: name two ConfigMaps, or write that one with `metahook pack`"
     )]
     TwoKeys { map: String, one: String, other: String },
+    #[error(transparent)]
+    File(#[from] AmbiguousFile),
 }
 
 impl ModuleFlag {
@@ -86,7 +88,7 @@ pub fn assign(
         }
     }
     let left: Vec<_> = places.iter().copied().filter(|place| !all.contains_key(*place)).collect();
-    all.extend(found.each(&left));
+    all.extend(found.each(&left)?);
     Ok(all)
 }
 
@@ -105,7 +107,7 @@ mod tests {
         let of = |places: &[&ModulePlace], flags: &[&str], built: &[&str]| {
             let flags: Vec<_> = flags.iter().map(|flag| ModuleFlag::parse(flag).unwrap()).collect();
             let built: Vec<_> = built.iter().map(PathBuf::from).collect();
-            let found = assign(places, &flags, &FoundFiles { built, folders: Vec::new() })?;
+            let found = assign(places, &flags, &FoundFiles { built, ..FoundFiles::default() })?;
             let shown = found.iter().map(|(place, path)| format!("{}={}", named(place), path.display()));
             Ok::<_, ModulesError>(shown.collect::<Vec<_>>().join(" "))
         };
@@ -148,13 +150,13 @@ mod tests {
             ..place("n", "a")
         };
         let folders = [one.path().to_owned(), other.path().to_owned()];
-        let of = |flags: &[ModuleFlag]| assign(&[&script], flags, &FoundFiles::beside(&folders)).unwrap();
-        assert!(of(&[]).is_empty(), "there is no such file");
+        let of = |flags: &[ModuleFlag]| assign(&[&script], flags, &FoundFiles::beside(&folders, &[]));
+        assert!(of(&[]).unwrap().is_empty(), "there is no such file");
         std::fs::write(one.path().join("sync.py"), "").unwrap();
-        assert_eq!(of(&[]), [(script.clone(), one.path().join("sync.py"))].into());
+        assert_eq!(of(&[]), Ok([(script.clone(), one.path().join("sync.py"))].into()));
         std::fs::write(other.path().join("sync.py"), "").unwrap();
-        assert!(of(&[]).is_empty(), "either could be it");
+        assert!(of(&[]).is_err(), "either could be it");
         let flag = ModuleFlag::parse("a=./x.py").unwrap();
-        assert_eq!(of(&[flag]), [(script.clone(), "./x.py".into())].into());
+        assert_eq!(of(&[flag]), Ok([(script.clone(), "./x.py".into())].into()));
     }
 }

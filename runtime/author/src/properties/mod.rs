@@ -4,6 +4,7 @@ pub mod reconciles;
 mod requests;
 mod shrink;
 mod specs;
+mod texts;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -116,7 +117,7 @@ impl Property {
             Self::UnknownFields => with_unknown_fields(sample),
             Self::NoStatus => without_status(sample),
             Self::AnySpec => return with_specs(sample, parents),
-            Self::Unicode => with_unicode(sample),
+            Self::Unicode => with_unicode(sample, parents),
             Self::ManyChildren => with_many_children(sample),
         };
         one.into_iter().collect()

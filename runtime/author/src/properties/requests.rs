@@ -4,13 +4,11 @@ use metahook_core::object::id::Gvk;
 use serde_json::{Map, Value, json};
 
 use super::specs::specs;
-use crate::schemas::object_faults;
+use super::texts::{Place, UNICODE, replace_texts};
+use crate::schemas::{is_built_in, object_faults};
 
 /// Children of one kind in a large request.
 pub(super) const MANY: usize = 1000;
-
-/// Text of several scripts, with characters of up to four bytes.
-const UNICODE: &str = "ü-你好-🦀-\u{1f468}\u{200d}\u{1f469}";
 
 /// The words of requests for the object that a hook is asked about.
 const PARENTS: [&str; 2] = ["parent", "object"];
@@ -66,10 +64,14 @@ pub(super) fn without_status(request: &Value) -> Option<Value> {
     Some(request)
 }
 
+fn kind(parent: &Map<String, Value>) -> Option<Gvk> {
+    let text = |field: &str| parent.get(field).and_then(Value::as_str);
+    Some(Gvk::new(text("apiVersion")?, text("kind")?))
+}
+
 /// The kind of the object that a hook is asked about, and its schema among these.
 fn schema<'a>(parent: &Map<String, Value>, parents: &'a [(Gvk, Value)]) -> Option<&'a (Gvk, Value)> {
-    let text = |field: &str| parent.get(field).and_then(Value::as_str);
-    let gvk = Gvk::new(text("apiVersion")?, text("kind")?);
+    let gvk = kind(parent)?;
     parents.iter().find(|(known, _)| *known == gvk)
 }
 
@@ -94,20 +96,14 @@ pub(super) fn is_allowed(request: &Value, parents: &[(Gvk, Value)]) -> bool {
     faults.is_some_and(|faults| faults.is_empty())
 }
 
-/// The request with other characters in all texts of the spec, and in an annotation.
-pub(super) fn with_unicode(request: &Value) -> Option<Value> {
-    fn replace(value: &mut Value) {
-        match value {
-            Value::String(text) => UNICODE.clone_into(text),
-            Value::Array(items) => items.iter_mut().for_each(replace),
-            Value::Object(members) => members.values_mut().for_each(replace),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-    }
+/// The request with other characters in each text of the spec that may have any, and in an annotation.
+pub(super) fn with_unicode(request: &Value, parents: &[(Gvk, Value)]) -> Option<Value> {
     let mut request = request.clone();
     let parent = parent(&mut request)?;
+    let definition = schema(parent, parents).and_then(|(_, schema)| schema.pointer("/properties/spec"));
+    let is_built_in = definition.is_none() && kind(parent).is_some_and(|gvk| is_built_in(&gvk));
     if let Some(spec) = parent.get_mut("spec") {
-        replace(spec);
+        replace_texts(spec, Place { field: "spec", schema: definition, is_built_in });
     }
     let annotations = parent.get_mut("metadata")?.as_object_mut()?.entry("annotations").or_insert(json!({}));
     annotations.as_object_mut()?.insert("example.com/text".to_owned(), json!(UNICODE));
@@ -161,8 +157,20 @@ mod tests {
     fn each_request_differs_in_one_way() {
         assert_eq!(without_status(&request()).unwrap()["parent"].get("status"), None);
         assert_eq!(without_status(&json!({"parent": {}})), None);
-        let unicode = with_unicode(&request()).unwrap();
+        let unicode = with_unicode(&request(), &[]).unwrap();
         assert_eq!(unicode["parent"]["spec"], json!({"b": [UNICODE, 1]}));
+        let mut own = request();
+        own["parent"]["apiVersion"] = json!("v1");
+        own["parent"]["kind"] = json!("Service");
+        let unicode = with_unicode(&own, &[]).unwrap();
+        assert_eq!(
+            unicode["parent"]["spec"], own["parent"]["spec"],
+            "texts of built-in kinds have their form"
+        );
+        let short =
+            json!({ "properties": { "spec": { "properties": { "b": { "items": { "maxLength": 1 } } } } } });
+        let unicode = with_unicode(&own, &[(Gvk::new("v1", "Service"), short)]).unwrap();
+        assert_eq!(unicode["parent"]["spec"], json!({"b": ["ü", 1]}));
         let many = with_many_children(&request()).unwrap();
         assert_eq!(many["children"]["Pod.v1"].as_object().unwrap().len(), MANY);
         assert_eq!(many["children"]["Service.v1"], json!({}));

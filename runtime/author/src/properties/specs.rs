@@ -92,7 +92,7 @@ fn value(schema: &Value, how: How, depth: usize) -> Option<Value> {
 }
 
 /// Whether something else than the structure decides. Rules about changes do not: there was no spec before.
-fn has_rules(schema: &Value) -> bool {
+pub(super) fn has_rules(schema: &Value) -> bool {
     let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
     let is_of_changes =
         |rule: &Value| rule.get("rule").and_then(Value::as_str).is_some_and(|rule| rule.contains("oldSelf"));

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::api::common::ApplyStrategy;
-use metahook_core::api::policy::{BrakeLimits, HookPolicy};
+use metahook_core::api::hook::{Call, HookName};
+use metahook_core::api::policy::{BrakeLimits, HookPolicy, Limits};
 use metahook_core::api::status::{ControllerStatus, DeletionStatus};
 use metahook_core::api::{CheckedSpec, ControllerKind, UnusableSpec};
 use metahook_core::bundle;
@@ -109,6 +110,17 @@ pub fn hook_kinds<'a>(documents: &[Document], kinds: &'a KnownKinds) -> Result<H
         parents: served.parents.iter().flatten().map(|resource| known(resource)).collect(),
         children: served.rules.iter().map(|rule| known(&rule.resource)).collect(),
     })
+}
+
+/// The limits of a hook's calls in the spec of the controller among the documents, if that is a module's or a script's.
+pub fn spec_limits(documents: &[Document], hook: HookName) -> Option<Limits> {
+    let spec = Controller::of(documents).ok()?.spec;
+    let hooks = &spec.common().hooks;
+    // As the server does, sync is called where there is no finalize.
+    match &hooks.get(hook).unwrap_or(&hooks.sync).call {
+        Call::Wasm(hook) => Some(hook.limits),
+        Call::Webhook(_) => None,
+    }
 }
 
 impl Simulation {

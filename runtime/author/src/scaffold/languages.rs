@@ -47,6 +47,16 @@ impl Toolkit {
                 build: Some("env GOOS=wasip1 GOARCH=wasm go build -o hook.wasm ."),
                 hook: "hook.wasm".to_owned(),
             },
+            Language::C => Self {
+                files: vec![
+                    file("Makefile", include_str!("templates/c/makefile.txt")),
+                    file(".gitignore", "/hook.wasm\n"),
+                    file("hook.c", source),
+                    file("metahook.h", include_str!("templates/c/metahook.h")),
+                ],
+                build: Some("make"),
+                hook: "hook.wasm".to_owned(),
+            },
             Language::Python => Self::script(
                 file("hook.py", source),
                 file("metahook_types.pyi", include_str!("templates/python/types.txt")),
@@ -68,7 +78,7 @@ impl Toolkit {
 pub(super) fn stored(language: Language, name: &Name) -> Value {
     let map = json!({ "namespace": name.to_string(), "name": "hook" });
     match language {
-        Language::Rust | Language::Component | Language::Go => {
+        Language::Rust | Language::Component | Language::Go | Language::C => {
             json!({ "version": "v2", "wasm": { "configMap": map } })
         }
         Language::Python => json!({ "version": "v2", "script": { "language": "python", "configMap": map } }),
@@ -96,6 +106,10 @@ fn source(language: Language, template: Template) -> &'static str {
         (Language::Go, Template::Decorator) => include_str!("templates/go/decorator.txt"),
         (Language::Go, Template::Customize) => include_str!("templates/go/customize.txt"),
         (Language::Go, Template::Finalize) => include_str!("templates/go/finalize.txt"),
+        (Language::C, Template::Composite) => include_str!("templates/c/composite.txt"),
+        (Language::C, Template::Decorator) => include_str!("templates/c/decorator.txt"),
+        (Language::C, Template::Customize) => include_str!("templates/c/customize.txt"),
+        (Language::C, Template::Finalize) => include_str!("templates/c/finalize.txt"),
         (Language::Python, Template::Composite) => include_str!("templates/python/composite.txt"),
         (Language::Python, Template::Decorator) => include_str!("templates/python/decorator.txt"),
         (Language::Python, Template::Customize) => include_str!("templates/python/customize.txt"),

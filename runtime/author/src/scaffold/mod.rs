@@ -35,6 +35,8 @@ pub enum Language {
     Component,
     /// A module, by `GOOS=wasip1 GOARCH=wasm go build`.
     Go,
+    /// A module, by `make` with clang and wasi-libc.
+    C,
     /// A script, with types for editors.
     Python,
     /// A script, with types for editors.

@@ -50,6 +50,11 @@ pub fn built_in_schemas() -> &'static str {
     BUILT_IN
 }
 
+/// Whether a kind is the API server's own.
+pub(crate) fn is_built_in(gvk: &Gvk) -> bool {
+    KNOWN.kinds.contains_key(&kind(gvk))
+}
+
 /// Parts of an object that the API server would drop, or refuse it for. `custom`: the schema of its kind in its
 /// definition. Of a kind without a known schema only the metadata is looked at.
 pub(crate) fn object_faults(gvk: &Gvk, custom: Option<&Value>, object: &Value) -> Vec<String> {

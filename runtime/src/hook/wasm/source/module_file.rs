@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use metahook_core::api::hook::Language;
 use metahook_core::api::units::print_bytes;
 use tokio::sync::watch;
 
@@ -21,12 +22,14 @@ type Look = Option<(SystemTime, u64)>;
 
 pub(super) struct ModuleFile {
     path: PathBuf,
+    /// Language of a script, as the spec names it.
+    language: Option<Language>,
     registry: Arc<ModuleRegistry>,
 }
 
 impl ModuleFile {
-    pub(super) fn new(path: PathBuf, registry: Arc<ModuleRegistry>) -> Self {
-        Self { path, registry }
+    pub(super) fn new(path: PathBuf, language: Option<Language>, registry: Arc<ModuleRegistry>) -> Self {
+        Self { path, language, registry }
     }
 
     /// Follows the file for as long as anybody reads the state.
@@ -68,7 +71,7 @@ impl ModuleFile {
         if digest.replace(now) == Some(now) {
             return Ok(None);
         }
-        self.registry.load_file(&self.path, stored).await.map(Some).map_err(refused)
+        self.registry.load_file(&self.path, self.language, stored).await.map(Some).map_err(refused)
     }
 }
 

@@ -72,10 +72,15 @@ impl ModuleRegistry {
         self.once(Digest::of(&key), caller.is_retry, make).await
     }
 
-    /// Loads what a file holds: a script where its name ends like one, else a module as it is stored.
-    pub async fn load_file(self: &Arc<Self>, path: &Path, stored: Vec<u8>) -> Loaded {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if let Some(language) = Language::of_file(&name) {
+    /// Loads what a file holds: a script in a language, else a module as it is stored.
+    pub async fn load_file(
+        self: &Arc<Self>,
+        path: &Path,
+        language: Option<Language>,
+        stored: Vec<u8>,
+    ) -> Loaded {
+        if let Some(language) = language {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
             return self.load_script(language, &name, stored).await;
         }
         let module = self.unpack(stored).await?;

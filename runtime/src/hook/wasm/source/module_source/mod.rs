@@ -68,7 +68,7 @@ impl ModuleSources {
         let (sender, state) = watch::channel(ModuleState::default());
         let registry = Arc::clone(&self.registry);
         let task = if let Some(path) = &self.file {
-            tokio::spawn(ModuleFile::new(path.clone(), registry).run(sender))
+            tokio::spawn(ModuleFile::new(path.clone(), spec.language, registry).run(sender))
         } else {
             let versions = self.kept.clone();
             let keeper = versions.map(|versions| Keeper::new(versions, spec.clone(), followed_owners));
