@@ -85,6 +85,8 @@ MAX_PATH = 200
 MAX_NESTING = 127
 MAX_TRACEBACK = 20
 MAX_DEPTH = 400
+# Errors of a group that are told.
+MAX_CAUSES = 5
 
 MAGIC = b"metahook 1 " + sys.version.split()[0].encode() + b"\n"
 
@@ -351,8 +353,8 @@ def arguments(function, file, request):
     if names and all(name in named for name in names):
         return [named[name] for name in names]
     by_number = {1: (request,), 2: (target, attached), 3: (target, attached, named["related"])}
-    if not names and code.co_flags & 4:  # *args
-        return by_number[3]
+    if not names:
+        return by_number[3] if code.co_flags & 4 else ()  # *args, or nothing at all
     if len(names) in by_number:
         return by_number[len(names)]
     raise ScriptError(
@@ -374,6 +376,19 @@ def write(fd, data):
         data = data[os.write(fd, data) :]
 
 
+def text(error):
+    """The message of an error in one line."""
+    try:
+        return str(error)[:MAX_MESSAGE].replace("\n", " ")
+    except Exception as second:
+        # The author's own __str__.
+        return f"its text cannot be made ({type(second).__name__})"
+
+
+def named(error):
+    return f"{type(error).__name__}: {text(error)}"
+
+
 def explain(error, file):
     """The traceback of a script, and as the last line its place and its message."""
     path = HOOK + file
@@ -388,11 +403,14 @@ def explain(error, file):
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     lines = [f"  {file}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames][-MAX_TRACEBACK:]
     place = f"{file}:{frames[-1].lineno}" if frames else file
-    try:
-        message = str(error)[:MAX_MESSAGE].replace("\n", " ")
-    except Exception as second:
-        # The author's own __str__.
-        message = f"its text cannot be made ({type(second).__name__})"
+    if isinstance(error, SystemExit):
+        return "\n".join([*lines, f"{place}: {kind}: the script ended itself with {error.code!r}; return an object instead"])
+    message = text(error)
+    if isinstance(error, BaseExceptionGroup):
+        some = [named(inner) for inner in error.exceptions[:MAX_CAUSES]]
+        message += f": {'; '.join(some)}{'; ...' if len(error.exceptions) > MAX_CAUSES else ''}"
+    if error.__cause__ is not None:
+        message += f" (from {named(error.__cause__)})"
     if isinstance(error, ModuleNotFoundError):
         message += (
             f"; there are {', '.join(IMPORTED.split())}, and files that the hook mounts: "
@@ -412,8 +430,6 @@ class Run(exports.Run):
             if len(sys.argv) > 3:
                 stop_within(int(sys.argv[3]), file)
             main(sys.argv[1], file)
-        except SystemExit as error:
-            fail(f"{file}: SystemExit: the script ended itself with {error.code!r}; return an object instead")
         except BaseException as error:
             sys.setrecursionlimit(MAX_DEPTH + 200)
             fail(explain(error, file))

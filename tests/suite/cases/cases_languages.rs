@@ -214,7 +214,7 @@ pub(crate) async fn c41_the_words_of_a_panic_in_go_are_in_the_error(_: &mut Fixt
 }
 
 /// Errors of Python, with what is said of each.
-const RAISED: [(&str, &str); 3] = [
+const RAISED: [(&str, &str); 6] = [
     (
         "def sync(parent, children):\n    raise ValueError('no colour ' * 100_000)\n",
         "sync.py:2: ValueError: no colour no",
@@ -224,6 +224,18 @@ const RAISED: [(&str, &str); 3] = [
         "class Odd(Exception):\n    def __str__(self):\n        return 1 / 0\n\ndef sync(parent, children):\n    raise Odd()\n",
         "sync.py:6: ",
     ),
+    (
+        "def sync(parent):\n    raise ExceptionGroup('many', [ValueError('no colour'), KeyError('k')] * 3)\n",
+        "sync.py:2: ExceptionGroup: many (6 sub-exceptions): ValueError: no colour; KeyError: 'k'; ",
+    ),
+    (
+        "def sync(parent):\n    try:\n        {}['k']\n    except KeyError as error:\n        raise ValueError('no colour') from error\n",
+        "sync.py:5: ValueError: no colour (from KeyError: 'k')",
+    ),
+    (
+        "import sys\ndef sync(parent):\n    sys.exit('no colour')\n",
+        "sync.py:3: SystemExit: the script ended itself",
+    ),
 ];
 
 /// C41: the error of a script has its words and its line, and a bound.
@@ -232,7 +244,7 @@ pub(crate) async fn c41_the_error_of_a_script_in_python_has_words_and_line(_: &m
 }
 
 /// Scripts in JavaScript that throw, with the error of each.
-const THROWN: [(&str, &str); 5] = [
+const THROWN: [(&str, &str); 8] = [
     (
         "export function sync(request) {\n  throw { not: 'an Error' };\n}\n",
         "hook.js:1: Uncaught: {\"not\":\"an Error\"}",
@@ -253,6 +265,15 @@ const THROWN: [(&str, &str); 5] = [
         "export function sync(request) {\n  return new Promise(() => {});\n}\n",
         "hook.js:1: Error: sync waits for a promise",
     ),
+    (
+        "class Odd extends Error {\n  constructor(m, o) { super(m, o); this.name = 'Odd'; }\n}\nexport function sync(request) {\n  throw new Odd('no colour', { cause: new TypeError('k') });\n}\n",
+        "hook.js:5: Odd: no colour (from TypeError: k)",
+    ),
+    (
+        "export function sync(request) {\n  throw Object.defineProperty(new Error(''), 'message', { get() { throw 1; } });\n}\n",
+        "hook.js:2: Error: its message cannot be read",
+    ),
+    ("export function sync() {\n  throw undefined;\n}\n", "hook.js:1: Uncaught: undefined"),
 ];
 
 pub(crate) async fn c41_what_a_script_in_javascript_throws_has_words_and_line(_: &mut Fixture) -> Result<()> {

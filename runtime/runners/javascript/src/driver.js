@@ -131,6 +131,8 @@
         if (all.length > 0 && required.every((one) => one.name in VALUES)) {
             return given.map((one) => VALUES[one.name]?.(request));
         }
+        // It may look into `arguments`.
+        if (all.length === 0) return [request];
         const names = BY_NUMBER[required.length];
         if (names === undefined || required.length === 0) {
             throw new Refusal(
@@ -255,12 +257,31 @@
         return /^\d+/.exec(end)?.[0];
     };
 
+    // A property of an error: the author's own getter may throw, too.
+    const property = (error, name) => {
+        try {
+            return error[name];
+        } catch {
+            return `its ${name} cannot be read`;
+        }
+    };
+    const worded = (error) => `${flat(property(error, "name"))}: ${flat(property(error, "message"))}`;
+    const cause = (error) => {
+        const inner = property(error, "cause");
+        if (inner === undefined) return "";
+        return ` (from ${inner instanceof Error ? worded(inner) : flat(shown(inner))})`;
+    };
+
     const report = (thrown) => {
         if (thrown instanceof Refusal) return thrown.message;
         if (!(thrown instanceof Error)) return `${file}:${line}: Uncaught: ${flat(shown(thrown))}`;
-        const traceback = frames(thrown.stack);
+        const made = `at ${thrown.constructor?.name} (`;
+        const all = frames(property(thrown, "stack"));
+        // What makes an error of the author's own is not where it is thrown.
+        const from = all.findIndex((frame) => !frame.trim().startsWith(made));
+        const traceback = all.slice(Math.max(from, 0));
         const innermost = traceback.length > 0 ? line_in(traceback[0]) : undefined;
-        const last = `${file}:${innermost ?? line}: ${flat(thrown.name)}: ${flat(thrown.message)}`;
+        const last = `${file}:${innermost ?? line}: ${worded(thrown)}${cause(thrown)}`;
         return [...traceback.map((frame) => bounded(frame)), last].join("\n");
     };
 
