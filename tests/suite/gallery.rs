@@ -2,11 +2,14 @@
 
 use acceptance::api::{Kind, Objects, POD, SERVICE};
 use acceptance::fixture::{Fixture, guest};
-use acceptance::objects::{Composite, Parent, text, uid};
+use acceptance::objects::{Composite, Parent, condition, text, uid};
 use acceptance::paths;
+use acceptance::wait::{PATIENCE, until};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tokio::process::Command;
+
+use crate::tutorial::types;
 
 /// The guests whose folders have cases.
 const WITH_CASES: [&str; 3] = ["bluegreen", "catset", "service-per-pod"];
@@ -214,4 +217,75 @@ pub(crate) async fn catset_makes_and_deletes_its_pods_one_at_a_time(test: &mut F
     pods.until_all("none", named(&[])).await?;
     claims.until_all("none", named(&[])).await?;
     Ok(())
+}
+
+/// Volumes of the node's disk, one for each of the example's claims.
+async fn volumes(test: &mut Fixture, numbers: std::ops::Range<usize>) -> Result<()> {
+    let place = test.everywhere(&Kind::new("", "v1", "PersistentVolume", "persistentvolumes"));
+    for number in numbers {
+        let claim = json!({ "namespace": test.name(), "name": format!("www-shop-{number}") });
+        let folder = json!({ "path": format!("/var/lib/catset/{number}"), "type": "DirectoryOrCreate" });
+        let volume = json!({
+            "apiVersion": "v1", "kind": "PersistentVolume",
+            "metadata": { "name": format!("{}-{number}", test.name()) },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "1Mi" },
+                "claimRef": claim, "hostPath": folder,
+            },
+        });
+        test.make(&place, volume).await?;
+    }
+    Ok(())
+}
+
+/// When the Pod became ready.
+fn ready_since(pod: &Value) -> &str {
+    condition(pod, "Ready").map_or("", |ready| text(ready, "/lastTransitionTime"))
+}
+
+pub(crate) async fn catset_runs_on_volumes_of_the_node(test: &mut Fixture) -> Result<()> {
+    let kind = Kind::new("example.com", "v1", "CatSet", "catsets");
+    let claims = Kind::new("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims");
+    let controller = catset(test, &kind, &claims).await?;
+    volumes(test, 0..3).await?;
+    test.serve()?;
+    test.host(controller).await?;
+    let (kubectl, namespace) = (test.plane().kubectl(), test.name().to_owned());
+    types(&kubectl, &format!("-n {namespace} apply -f guests/catset/example.yaml")).await?;
+    types(&kubectl, &format!("-n {namespace} label catset shop of-test={namespace}")).await?;
+    let (sets, pods) = (test.within(&kind), test.pods());
+    let all = named(&["shop-0", "shop-1", "shop-2"]);
+    let ready = |set: &Value| set["status"]["readyReplicas"] == 3;
+    sets.until("shop", "three that are ready", ready).await?;
+    let made = pods.until_all("three", &all).await?;
+    for [earlier, later] in made.array_windows() {
+        let later = text(later, "/metadata/creationTimestamp");
+        ensure!(ready_since(earlier) <= later, "made at {later}, before {earlier} was ready");
+    }
+    let written = async |number: usize| {
+        test.plane().on_node(&["cat", &format!("/var/lib/catset/{number}/index.html")]).await
+    };
+    ensure!(written(1).await? == "shop-1", "the Pod did not write to its volume");
+
+    // A new template: new Pods, with the volumes of the old ones.
+    let template = json!({ "spec": { "terminationGracePeriodSeconds": 2 } });
+    sets.merge("shop", &json!({ "spec": { "template": template } })).await?;
+    let renewed = |pods: &[Value]| {
+        all(pods) && pods.iter().all(|pod| pod["spec"]["terminationGracePeriodSeconds"] == 2)
+    };
+    pods.until_all("three new ones", renewed).await?;
+    sets.until("shop", "three that are ready again", ready).await?;
+    ensure!(written(1).await? == "shop-1\nshop-1", "what was written is not there: {}", written(1).await?);
+
+    // The last one goes first, and the next one when it has gone.
+    sets.delete("shop").await?;
+    let order = [named(&["shop-0", "shop-1", "shop-2"]), named(&["shop-0", "shop-1"]), named(&["shop-0"])];
+    until("no Pod", PATIENCE, async || {
+        let left = pods.list().await?;
+        ensure!(left.is_empty() || order.iter().any(|is| is(&left)), "they go in another order: {left:#?}");
+        Ok(if left.is_empty() { Ok(()) } else { Err(format!("{} are left", left.len())) })
+    })
+    .await?;
+    sets.until_gone("shop").await?;
+    test.within(&claims).until_all("none", named(&[])).await.map(drop)
 }

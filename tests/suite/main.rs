@@ -122,6 +122,9 @@ fn on_a_node() -> Vec<Test> {
         immortal::{
             a_container_that_ends_on_its_node_is_started_again_and_again,
         },
+        gallery::{
+            catset_runs_on_volumes_of_the_node,
+        },
     ];
     let with_interpreters = tests![
         services::{
