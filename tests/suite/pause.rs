@@ -74,7 +74,7 @@ pub(crate) async fn a_paused_parent_stays_as_it_is_and_its_deletion_waits(test: 
         until_greeted(test, name, "one").await?;
     }
     let said = command(test, &["pause", "greetings", "a"]).await?;
-    ensure!(said.contains("is paused"), "{said}");
+    ensure!(said.contains("is paused: no hook is called"), "{said}");
     test.until_event("a", "Paused", |event| event["type"] == "Normal").await?;
     let one = |cc: &Value| {
         cc["status"]["paused"] == 1
@@ -107,7 +107,7 @@ pub(crate) async fn a_paused_parent_stays_as_it_is_and_its_deletion_waits(test: 
 
     for name in ["a", "b"] {
         let said = command(test, &["resume", "greetings", name]).await?;
-        ensure!(said.contains("is resumed"), "{said}");
+        ensure!(said.contains("is no longer marked as paused"), "{said}");
     }
     test.parents().until_gone("a").await?;
     says(test, "b", "four").await?;
@@ -124,7 +124,8 @@ pub(crate) async fn a_paused_controller_calls_no_hook_and_catches_up(test: &mut 
         until_greeted(test, name, "one").await?;
     }
     let name = test.name().to_owned();
-    command(test, &["pause", "controller", &name]).await?;
+    let said = command(test, &["pause", "controller", &name]).await?;
+    ensure!(said.contains("is paused: no hook is called"), "{said}");
     let paused = |cc: &Value| {
         has_condition(cc, "Ready", "True", "Paused")
             && has_condition(cc, "Paused", "True", "ControllerPaused")
@@ -152,7 +153,8 @@ pub(crate) async fn a_paused_controller_calls_no_hook_and_catches_up(test: &mut 
     let new = test.parents().get("new").await?;
     ensure!(new["metadata"].get("finalizers").is_none(), "a parent was written: {new}");
 
-    command(test, &["resume", "controller", &name]).await?;
+    let said = command(test, &["resume", "controller", &name]).await?;
+    ensure!(said.ends_with(" is resumed\n"), "{said}");
     until_greeted(test, "a", "one").await?;
     until_greeted(test, "new", "one").await?;
     test.parents().until_gone("b").await?;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::api::PAUSED;
-use metahook_core::api::status::ControllerStatus;
 use metahook_core::bundle::parents_of;
 use metahook_core::object::id::{Gvr, Key, ObjectId, Resource};
-use metahook_core::readiness::{shows_pause, shows_paused_parent};
+use metahook_core::readiness::shows_pause;
+use metahook_core::reconcile::pause::paused_by;
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
 use metahook_server::cluster::objects::RequestError;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::controllers::{self, FindError, KINDS, full_name, is_named, resource};
 
-/// The status of controllers is read so often.
+/// The cluster is looked at so often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Kinds that a message names.
@@ -38,6 +38,10 @@ pub enum PauseError {
     NotFound(String),
     #[error("{0} has no namespaces, and {1:?} names one: leave it out")]
     NoNamespace(String, String),
+    #[error(
+        "{0}: the API server drops spec.paused, which its CustomResourceDefinitions do not have: apply metahook's own, by `metahook crds | kubectl apply --server-side -f -`"
+    )]
+    Dropped(String),
     #[error("the kinds of the cluster cannot be read")]
     Discovery(#[from] DiscoveryError),
     #[error(transparent)]
@@ -61,25 +65,33 @@ pub struct Changed {
 }
 
 /// What is known of the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shown {
-    /// The status of a controller shows the change.
+    /// It has shown the change.
     Yes,
-    /// It does not, after the time.
-    NotYet,
-    /// It was not waited for; or nothing can show it, as nothing was changed, or the controllers of the object are paused themselves.
+    /// Of several controllers that may reconcile the object, these have not, within the time.
+    ButBy(Vec<String>),
+    /// It has not, within the time; with why that could not be seen, if it could not.
+    NotYet(Option<String>),
+    /// Nothing can show it, or it was not waited for.
     NotAwaited,
+    /// The object was so before.
+    Unchanged,
 }
 
-/// A controller, and its status before the change.
-type Before = (ObjectId, ControllerStatus);
+/// What a look at the cluster has shown.
+enum Look {
+    All,
+    /// These controllers have not shown it, and whether any has.
+    Without(Vec<String>, bool),
+}
 
 impl Pauser {
-    /// Pauses or resumes an object, and waits until a server has shown that. `kind`: `controller`, or a plural or singular name; `name`: with or
-    /// without `namespace/`.
+    /// Pauses or resumes an object. A pause is waited for, until a server has shown it; so is the end of a controller's pause, but not that
+    /// of an object's, which nothing shows. `kind`: `controller`, or a plural or singular name; `name`: with or without `namespace/`.
     ///
     /// # Errors
-    /// There is no such object, it may be one of several, or the API server refused the change: nothing was changed.
+    /// There is no such object, it may be one of several, or the API server refused or dropped the change: nothing was changed.
     pub async fn set(&self, kind: &str, name: &str, paused: bool) -> Result<Changed, PauseError> {
         let discovery = Discovery::new(self.api.clone());
         if kind.eq_ignore_ascii_case(CONTROLLER) {
@@ -93,10 +105,10 @@ impl Pauser {
                 return self.set_controller(self.id(resource, name)?, paused).await;
             }
             for controller in self.api.list_objects(&resource).await? {
-                let id = ObjectId { resource: Arc::clone(&resource), key: controller.key.clone() };
+                let name = format!("{} {}", controllers.as_str(), controller.key.name);
                 let controller = controller.value().unwrap_or_default();
                 parents.extend(parents_of(&controller));
-                hosted.push((id, controller));
+                hosted.push((name, controller));
             }
         }
         let mut known = BTreeSet::new();
@@ -109,59 +121,66 @@ impl Pauser {
         }
         let resource = one_of(kind, &known)?;
         let of_kind = resource.gvr();
-        let id = self.id(resource, name)?;
-        let is_changed = self.change(&id, annotation(paused)).await?.is_some();
-        let before: Vec<_> = hosted
-            .into_iter()
-            .filter(|(_, controller)| counts(controller, &of_kind))
-            .map(with_status)
-            .collect();
-        let shown = if is_changed { self.until_counted(&before, paused).await? } else { Shown::NotAwaited };
+        let tells = |(name, controller): (String, Value)| tells(&controller, &of_kind).then_some(name);
+        let tell = hosted.into_iter().filter_map(tells).collect();
+        self.set_parent(self.id(resource, name)?, paused, tell).await
+    }
+
+    /// `tell`: the controllers that write an Event about a pause, if they select the object.
+    async fn set_parent(&self, id: ObjectId, paused: bool, tell: Vec<String>) -> Result<Changed, PauseError> {
+        let before: Option<Value> = self.api.read_as(&id).await?;
+        let before = before.ok_or_else(|| PauseError::NotFound(id.to_string()))?;
+        let uid = before.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+        let namespace = &*id.key.namespace;
+        // Without the right to read them, it is not seen what is new either.
+        let seen = self.api.list_events(uid, namespace).await.unwrap_or_default();
+        let after = self.change(&id, annotation(paused)).await?;
+        if version(&before) == version(&after) {
+            return Ok(Changed { id, shown: Shown::Unchanged });
+        }
+        if !paused || tell.is_empty() {
+            return Ok(Changed { id, shown: Shown::NotAwaited });
+        }
+        let look = async || {
+            let now = self.api.list_events(uid, namespace).await?;
+            let missing: Vec<_> = tell.iter().filter(|one| !is_told(&seen, &now, one)).cloned().collect();
+            let has_any = missing.len() < tell.len();
+            Ok(if missing.is_empty() { Look::All } else { Look::Without(missing, has_any) })
+        };
+        let shown = self.until(look).await;
         Ok(Changed { id, shown })
     }
 
     async fn set_controller(&self, id: ObjectId, paused: bool) -> Result<Changed, PauseError> {
-        self.change(&id, spec(paused)).await?;
-        let is_shown = async || {
+        let after = self.change(&id, spec(paused)).await?;
+        if after.pointer("/spec/paused").and_then(Value::as_bool).unwrap_or_default() != paused {
+            return Err(PauseError::Dropped(id.to_string()));
+        }
+        let look = async || {
             let now: Option<Value> = self.api.read_as(&id).await?;
-            Ok(now.is_some_and(|now| shows_pause(&now, paused)))
+            let is_shown = now.is_some_and(|now| shows_pause(&now, paused));
+            Ok(if is_shown { Look::All } else { Look::Without(Vec::new(), false) })
         };
-        let shown = self.until(is_shown).await?;
+        let shown = self.until(look).await;
         Ok(Changed { id, shown })
     }
 
-    /// Waits until a controller counts the parent, or does no longer.
-    async fn until_counted(&self, before: &[Before], paused: bool) -> Result<Shown, PauseError> {
-        if before.is_empty() {
-            return Ok(Shown::NotAwaited);
-        }
-        let is_shown = async || {
-            for (id, before) in before {
-                let now: Option<Value> = self.api.read_as(id).await?;
-                if now.is_some_and(|now| shows_paused_parent(before, &controllers::status(&now), paused)) {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        };
-        self.until(is_shown).await
-    }
-
-    async fn until(
-        &self,
-        is_shown: impl AsyncFn() -> Result<bool, RequestError>,
-    ) -> Result<Shown, PauseError> {
+    /// The object is changed by now: an error of a look is what its last words say.
+    async fn until(&self, look: impl AsyncFn() -> Result<Look, RequestError>) -> Shown {
         if self.timeout.is_zero() {
-            return Ok(Shown::NotAwaited);
+            return Shown::NotAwaited;
         }
         let start = Instant::now();
-        while !is_shown().await? {
-            if start.elapsed() >= self.timeout {
-                return Ok(Shown::NotYet);
+        loop {
+            let seen = look().await;
+            match (seen, start.elapsed() >= self.timeout) {
+                (Ok(Look::All), _) => return Shown::Yes,
+                (Ok(Look::Without(missing, true)), true) => return Shown::ButBy(missing),
+                (Ok(Look::Without(..)), true) => return Shown::NotYet(None),
+                (Err(error), true) => return Shown::NotYet(Some(error.to_string())),
+                (_, false) => tokio::time::sleep(LOOK_INTERVAL).await,
             }
-            tokio::time::sleep(LOOK_INTERVAL).await;
         }
-        Ok(Shown::Yes)
     }
 
     fn id(&self, resource: Arc<Resource>, name: &str) -> Result<ObjectId, PauseError> {
@@ -177,24 +196,29 @@ impl Pauser {
         Ok(ObjectId { resource, key })
     }
 
-    /// Changes the object; `None`: it was so before.
-    async fn change(&self, id: &ObjectId, patch: Value) -> Result<Option<()>, PauseError> {
-        let version = |object: &Value| object.pointer("/metadata/resourceVersion").cloned();
-        let before: Option<Value> = self.api.read_as(id).await?;
+    /// Changes the object; gives it back as it is then.
+    async fn change(&self, id: &ObjectId, patch: Value) -> Result<Value, PauseError> {
         let after: Option<Value> = self.api.merge(id, &patch).await?;
-        let after = after.ok_or_else(|| PauseError::NotFound(id.to_string()))?;
-        Ok((before.as_ref().and_then(version) != version(&after)).then_some(()))
+        after.ok_or_else(|| PauseError::NotFound(id.to_string()))
     }
 }
 
-/// Whether a controller counts paused parents of this kind: one that is paused itself counts all of its parents in any case.
-fn counts(controller: &Value, parents: &Gvr) -> bool {
+fn version(object: &Value) -> Option<&Value> {
+    object.pointer("/metadata/resourceVersion")
+}
+
+/// Whether a controller writes an Event about a paused parent of this kind. One that is paused itself does so seldom.
+fn tells(controller: &Value, parents: &Gvr) -> bool {
     let is_paused = controller.pointer("/spec/paused").and_then(Value::as_bool).unwrap_or_default();
     !is_paused && parents_of(controller).iter().any(|kind| kind.is_kin(parents))
 }
 
-fn with_status((id, controller): (ObjectId, Value)) -> Before {
-    (id, controllers::status(&controller))
+/// Whether a controller has written an Event, or counted one more time, since the object was changed. `seen`: the Events before.
+fn is_told(seen: &[Value], now: &[Value], controller: &str) -> bool {
+    let begin = paused_by(controller);
+    let is_about = |event: &&Value| event["message"].as_str().is_some_and(|text| text.starts_with(&begin));
+    let is_new = |event: &Value| seen.iter().all(|before| version(before) != version(event));
+    now.iter().filter(is_about).any(is_new)
 }
 
 /// The change of a controller. A field that is gone says the same as `false`, and is less to read.
@@ -284,18 +308,30 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_of_the_kind_counts_unless_it_is_paused_itself() {
+    fn a_controller_of_the_kind_tells_unless_it_is_paused_itself() {
         let controller = |paused: Value, version: &str| {
             let parent = json!({ "apiVersion": format!("e.com/{version}"), "resource": "hellos" });
             json!({ "spec": { "parentResource": parent, "paused": paused } })
         };
         let hellos = Gvr::new("e.com/v1", "hellos");
         assert!(
-            counts(&controller(Value::Null, "v1"), &hellos)
-                && counts(&controller(json!(false), "v2"), &hellos)
+            tells(&controller(Value::Null, "v1"), &hellos) && tells(&controller(json!(false), "v2"), &hellos)
         );
-        assert!(!counts(&controller(json!(true), "v1"), &hellos));
-        assert!(!counts(&controller(Value::Null, "v1"), &Gvr::new("e.com/v1", "others")));
+        assert!(!tells(&controller(json!(true), "v1"), &hellos));
+        assert!(!tells(&controller(Value::Null, "v1"), &Gvr::new("e.com/v1", "others")));
+    }
+
+    #[test]
+    fn an_event_since_the_change_shows_a_pause() {
+        let event = |version: &str, controller: &str| {
+            let message = format!("{controller} calls no hook for this object and writes nothing");
+            json!({ "metadata": { "resourceVersion": version }, "reason": "Paused", "message": message })
+        };
+        let [one, two] = ["CompositeController a", "CompositeController ab"];
+        let seen = [event("1", one)];
+        assert!(!is_told(&seen, &seen, one), "of an earlier pause");
+        assert!(is_told(&seen, &[event("2", one)], one), "counted once more");
+        assert!(!is_told(&seen, &[event("2", two)], one) && is_told(&[], &[event("2", two)], two));
     }
 
     #[test]

@@ -20,8 +20,8 @@ pub struct PauseFlags {
     /// Namespace of an object whose name has none; that of the kubeconfig when absent.
     #[arg(short = 'n', long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// How long is waited until a server shows that it knows; 0 does not wait.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    /// How long is waited until a server shows that it knows; 0 does not wait. The end of an object's pause is not waited for.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub timeout: Duration,
     #[command(flatten)]
     pub reach: ReachFlags,
@@ -33,6 +33,12 @@ pub enum PauseCommandError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Pause(#[from] PauseError),
+    #[error(
+        "no server has shown within {} s that it knows{}: see by `metahook status` whether one runs, and whether a controller selects the object",
+        .timeout.as_secs_f64(),
+        .why.as_ref().map_or_else(String::new, |why| format!(", or it cannot be seen ({why})"))
+    )]
+    NotShown { timeout: Duration, why: Option<String> },
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
@@ -44,28 +50,34 @@ impl PauseFlags {
         let namespace = self.namespace.clone().unwrap_or_else(|| api.client.default_namespace().to_owned());
         let cluster = Pauser { api, namespace, timeout: self.timeout };
         let Changed { id, shown } = cluster.set(&self.kind, &self.name, paused).await?;
-        Ok(writeln!(out, "{id} {}", said(paused, shown, self.timeout))?)
+        writeln!(out, "{id} {}", said(paused, &shown))?;
+        match shown {
+            Shown::NotYet(why) => Err(PauseCommandError::NotShown { timeout: self.timeout, why }),
+            _ => Ok(()),
+        }
     }
 }
 
-fn said(paused: bool, shown: Shown, timeout: Duration) -> String {
-    let unknown = match shown {
-        Shown::Yes | Shown::NotAwaited => String::new(),
-        Shown::NotYet => format!(
-            ", but no server has answered within {} s: see by `metahook status` whether one runs, and that its controller selects the object",
-            timeout.as_secs_f64()
-        ),
-    };
-    match (paused, shown) {
-        (true, Shown::Yes) => "is paused: no hook is called for it, and nothing is written".to_owned(),
-        (true, _) => format!(
-            "is marked as paused{unknown}; once a server sees that, no hook is called for it, and nothing is written"
-        ),
-        (false, Shown::Yes) => "is resumed".to_owned(),
-        (false, _) => {
-            format!("is no longer marked as paused{unknown}; it is resumed once a server sees that")
+fn said(paused: bool, shown: &Shown) -> String {
+    let said = match (paused, shown) {
+        (true, Shown::Yes) => "is paused: no hook is called for it, and nothing is written",
+        (true, Shown::ButBy(others)) => {
+            let others = others.join(", ");
+            return format!("is paused; {others} may not select it: nothing shows that it is paused there");
         }
-    }
+        (true, Shown::Unchanged) => "was marked as paused already",
+        (true, Shown::NotAwaited) => {
+            "is marked as paused: once a server sees that, no hook is called for it, and nothing is written"
+        }
+        (true, Shown::NotYet(_)) => "is marked as paused, but hooks may still be called for it",
+        (false, Shown::Yes) => "is resumed",
+        (false, Shown::Unchanged) => "was not marked as paused",
+        (false, Shown::NotAwaited) => {
+            "is no longer marked as paused: a server that sees that catches up at once"
+        }
+        (false, Shown::NotYet(_) | Shown::ButBy(_)) => "is no longer marked as paused",
+    };
+    said.to_owned()
 }
 
 #[cfg(test)]
@@ -74,13 +86,15 @@ mod tests {
 
     #[test]
     fn a_pause_that_no_server_has_shown_is_not_said_to_be_one() {
-        let said = |paused, shown| said(paused, shown, Duration::from_secs(10));
-        assert!(said(true, Shown::Yes).starts_with("is paused: "));
-        assert_eq!(said(false, Shown::Yes), "is resumed");
-        for shown in [Shown::NotYet, Shown::NotAwaited] {
-            assert!(said(true, shown).starts_with("is marked as paused"));
-            assert!(said(false, shown).starts_with("is no longer marked as paused"));
+        assert!(said(true, &Shown::Yes).starts_with("is paused: "));
+        assert_eq!(said(false, &Shown::Yes), "is resumed");
+        for shown in [Shown::NotYet(None), Shown::NotAwaited] {
+            assert!(said(true, &shown).starts_with("is marked as paused"));
+            assert!(said(false, &shown).starts_with("is no longer marked as paused"));
         }
-        assert!(said(true, Shown::NotYet).contains("no server has answered within 10 s"));
+        let not_shown =
+            |why| PauseCommandError::NotShown { timeout: Duration::from_secs(30), why }.to_string();
+        assert!(not_shown(None).starts_with("no server has shown within 30 s that it knows: see"));
+        assert!(not_shown(Some("no right".to_owned())).contains(", or it cannot be seen (no right): see"));
     }
 }

@@ -66,13 +66,6 @@ pub fn shows_pause(controller: &Value, paused: bool) -> bool {
     }
 }
 
-/// Whether a server has counted one parent more, or one less, among the paused ones of a controller. `before`, `now`: the
-/// controller's status.
-pub fn shows_paused_parent(before: &ControllerStatus, now: &ControllerStatus, paused: bool) -> bool {
-    let (before, now) = (before.paused.unwrap_or_default(), now.paused.unwrap_or_default());
-    if paused { now > before } else { now < before }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -117,6 +110,7 @@ mod tests {
         taken["metadata"]["labels"][DEV_LABEL] = json!("ann");
         assert!(waits(&taken, "sha256:1").starts_with("a session of metahook dev, \"ann\", has it"));
     }
+
     #[test]
     fn a_pause_of_a_controller_is_shown_for_its_latest_spec() {
         let paused = json!({
@@ -131,21 +125,5 @@ mod tests {
         assert_eq!(shows(json!([condition("Ready", "False")]), 2), [true, true], "it cannot run");
         assert_eq!(shows(json!([condition("Paused", "True")]), 2), [false, true], "parents are");
         assert!(!shows_pause(&json!({ "metadata": { "generation": 1 } }), true));
-    }
-
-    #[test]
-    fn a_pause_of_a_parent_is_counted() {
-        let shows = |before: Option<i64>, now: Option<i64>, paused: bool| {
-            let status = |paused: Option<i64>| ControllerStatus { paused, ..ControllerStatus::default() };
-            shows_paused_parent(&status(before), &status(now), paused)
-        };
-        assert!(
-            shows(None, Some(1), true) && shows(Some(1), Some(2), true) && shows(Some(2), Some(1), false)
-        );
-        assert!(
-            !shows(Some(1), Some(1), true)
-                && !shows(Some(1), Some(1), false)
-                && !shows(Some(2), Some(1), true)
-        );
     }
 }

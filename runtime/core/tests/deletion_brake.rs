@@ -418,6 +418,28 @@ fn a_paused_parent_is_compared_with_the_version_that_it_settled_with_after_a_res
     assert_eq!((brake.deleted(WINDOW), brake.is_changed()), (0, false));
 }
 
+/// While one parent is paused, the version that the others live with is what the next change is one from.
+#[test]
+fn a_change_after_a_long_pause_is_one_from_the_version_in_use() {
+    let change_at = |brake: &mut DeletionBrake, to: &[u8]| {
+        let parents = (0..3).map(parent).collect();
+        brake.version_changed(version(to), WINDOW, |_| Census { parents, children: 30 });
+    };
+    let mut brake = controller(3, 10);
+    brake.pause(&parent(0));
+    for of in 1..3 {
+        brake.reconciled(&parent(of), version(b"b"), true, Duration::ZERO);
+    }
+    assert!(deletes_at(&mut brake, 1, 0..2, b"b", WINDOW));
+    change_at(&mut brake, b"c");
+    assert!(!deletes_at(&mut brake, 1, 0..10, b"c", WINDOW));
+    assert_eq!(brake.held().unwrap().from, version(b"b").to_string(), "what the message says to put back");
+    change_at(&mut brake, b"a");
+    assert!(!deletes_at(&mut brake, 1, 0..10, b"a", WINDOW), "the others have not run a for long");
+    change_at(&mut brake, b"b");
+    assert!(!brake.is_changed() && deletes_at(&mut brake, 1, 0..10, b"b", WINDOW));
+}
+
 #[test]
 fn a_paused_parent_that_goes_keeps_no_version_from_being_accepted() {
     let mut brake = controller(2, 10);

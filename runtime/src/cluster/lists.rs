@@ -1,12 +1,13 @@
 //! Lists of a kind that are read once, page by page.
 
-use metahook_core::object::id::Resource;
+use metahook_core::object::id::{Gvk, Resource};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::cluster::api_client::{Answers, ApiClient};
 use crate::cluster::objects::{RequestError, RequestErrorKind, body};
-use crate::cluster::paths::list_path;
+use crate::cluster::paths::{list_path, segment};
 
 #[derive(Deserialize)]
 struct Page {
@@ -19,6 +20,9 @@ struct PageMetadata {
     #[serde(default, rename = "continue")]
     next: String,
 }
+
+/// Events about one object.
+const MAX_EVENTS: usize = 500;
 
 /// Objects of one page where they are small.
 const PAGE: usize = 500;
@@ -33,6 +37,20 @@ impl ApiClient {
         max: usize,
     ) -> Result<Vec<Box<RawValue>>, RequestError> {
         self.list_as(Answers::Page, resource, namespace, query, max).await
+    }
+
+    /// The Events about the object with this uid, the first ones of many. `namespace`: that of the object, if it has one.
+    pub async fn list_events(&self, about: &str, namespace: &str) -> Result<Vec<Value>, RequestError> {
+        let events = Resource {
+            gvk: Gvk::new("v1", "Event"),
+            plural: "events".into(),
+            namespaced: true,
+            has_status: false,
+        };
+        let query = format!("fieldSelector=involvedObject.uid%3D{}&", segment(about));
+        let namespace = if namespace.is_empty() { "default" } else { namespace };
+        let listed = self.list(&events, namespace, &query, MAX_EVENTS).await?;
+        Ok(listed.iter().filter_map(|event| serde_json::from_str(event.get()).ok()).collect())
     }
 
     /// As [`ApiClient::list`]; [`Answers::Metadata`]: of each object its metadata alone.

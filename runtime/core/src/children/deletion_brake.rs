@@ -8,7 +8,8 @@
 //! threshold, and nothing is let through beside what waits. After the window, when nothing waits and no parent that was there
 //! at the change is pending, the running version is the accepted one. It is accepted *late* when nothing waits and some are
 //! pending, as those whose hook always fails are: from then on only the deletions of these count. While a pending one is
-//! *paused* no version is accepted late: a server that starts must find the version that this parent settled with.
+//! *paused* no version is accepted late: a server that starts must find the version that this parent settled with. The running
+//! version is *in use* then, and the next change is one from it.
 //!
 //! A deletion that counts is carried out once the controller's status has the number of deletions with it. A server that
 //! starts goes on from that status, and its window begins anew.
@@ -54,6 +55,8 @@ pub struct DeletionBrake {
     limits: BrakeLimits,
     /// `None` before the first version runs, and where no status was stored.
     accepted: Option<String>,
+    /// The version that would have been accepted late, were no pending parent paused.
+    in_use: Option<String>,
     change: Option<Change>,
     /// Children whose deletion was let through: a deletion that is tried again counts once.
     deleted: BTreeSet<Uid>,
@@ -69,7 +72,7 @@ pub struct DeletionBrake {
 
 #[derive(Debug)]
 struct Change {
-    /// The version that was accepted at the change.
+    /// The version that was accepted, or in use, at the change.
     from: String,
     to: Fingerprint,
     since: Duration,
@@ -107,6 +110,7 @@ impl DeletionBrake {
         Self {
             limits,
             accepted,
+            in_use: None,
             change: None,
             deleted: BTreeSet::new(),
             deleted_before: deleted,
@@ -124,13 +128,18 @@ impl DeletionBrake {
         now: Duration,
         census: impl FnOnce(&BrakeLimits) -> Census,
     ) {
+        self.forget_the_past(now);
         let digest = to.to_string();
         let accepted = self.accepted.get_or_insert_with(|| digest.clone());
         let before = self.change.take().filter(|change| change.to == to);
-        self.change = (*accepted != digest).then(|| {
+        let from = match &before {
+            Some(before) => &before.from,
+            None => self.in_use.as_ref().unwrap_or(accepted),
+        };
+        self.change = (*from != digest).then(|| {
             let Census { parents, children } = census(&self.limits);
             Change {
-                from: accepted.clone(),
+                from: from.clone(),
                 to,
                 since: before.as_ref().map_or(now, |before| before.since),
                 managed: before.as_ref().map_or(children, |before| before.managed),
@@ -160,7 +169,7 @@ impl DeletionBrake {
         self.forget_the_past(now);
         let Some(change) = &mut self.change else { return true };
         change.release(parent);
-        let is_late = self.accepted.as_ref() != Some(&change.from);
+        let is_late = self.accepted.as_ref() == Some(&change.to.to_string());
         let is_done = change.settled.contains(parent) || (is_late && !change.pending.contains(parent));
         if change.from == version.to_string() || (is_done && change.is_over(now)) {
             return true;
@@ -299,7 +308,7 @@ impl DeletionBrake {
     }
 
     fn accept(&mut self, version: Fingerprint) {
-        self.accepted = Some(version.to_string());
+        (self.accepted, self.in_use) = (Some(version.to_string()), None);
     }
 
     fn forget_the_past(&mut self, now: Duration) {
@@ -308,9 +317,12 @@ impl DeletionBrake {
         if waits || is_open {
             return;
         }
-        let is_late = |change: &&Change| change.pending.is_disjoint(&self.paused);
-        if let Some(late) = self.change.as_ref().filter(is_late).map(|change| change.to) {
-            self.accept(late);
+        if let Some(change) = &self.change {
+            if change.pending.is_disjoint(&self.paused) {
+                self.accept(change.to);
+            } else {
+                self.in_use = Some(change.to.to_string());
+            }
         }
         self.accept_if_done(now);
         if now.saturating_sub(self.window_start) >= WINDOW {

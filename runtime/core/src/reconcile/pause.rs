@@ -45,7 +45,8 @@ impl Pause {
             Self::Parent => (
                 EventReason::Paused,
                 format!(
-                    "{controller} calls no hook for this object and writes nothing, as its annotation {PAUSED} is \"true\"; what changes meanwhile is caught up once it is \"false\" or gone"
+                    "{} and writes nothing, as its annotation {PAUSED} is \"true\"; what changes meanwhile is caught up once it is \"false\" or gone",
+                    paused_by(&controller)
                 ),
             ),
             Self::Unclear(value) => {
@@ -61,6 +62,11 @@ impl Pause {
         }
         Some((reason, message))
     }
+}
+
+/// How the Event `Paused` about a parent begins. `controller`: kind and name.
+pub fn paused_by(controller: &str) -> String {
+    format!("{controller} calls no hook for this object")
 }
 
 #[cfg(test)]

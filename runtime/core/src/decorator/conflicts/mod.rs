@@ -8,8 +8,8 @@
 //! start. What older ones want is part of a reconcile's fingerprint. The laws in `laws` say that no value goes back and
 //! forth.
 //!
-//! A controller that `spec.paused` pauses asks no hook, so that after a start of the server its fields are not known: any
-//! field that the object has may be one of them. A younger controller then leaves a field that is different from what it
+//! A controller that `spec.paused` pauses asks no hook, so that its fields of an object that is seen first during the pause are
+//! not known, as after a start of the server: any field that the object has may be one of them. A younger controller then leaves a field that is different from what it
 //! wants alone, unless it has set the field itself since the start; fields that the object lacks do not wait.
 
 #[cfg(test)]
