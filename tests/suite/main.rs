@@ -40,6 +40,7 @@ mod outages;
 mod packed;
 mod pause;
 mod purity;
+mod redefined;
 mod related_deletion;
 mod render;
 mod restored;
@@ -239,6 +240,9 @@ fn of_controllers() -> Vec<Test> {
         },
         other_servers::{
             a_second_server_with_the_same_controllers_is_told_of_until_it_is_gone,
+        },
+        redefined::{
+            a_field_that_a_definition_gets_is_seen_by_the_hook,
         },
         restored::{
             a_restored_snapshot_is_listed_anew_and_its_parents_are_managed,

@@ -21,6 +21,7 @@ mod pages;
 mod paths;
 pub(crate) mod presence;
 pub(crate) mod proxies;
+pub(crate) mod redefined;
 pub(crate) mod restores;
 pub(crate) mod rights;
 mod server_side;

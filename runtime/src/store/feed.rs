@@ -45,6 +45,7 @@ impl Fed {
                 return;
             }
             let restores = self.api.restores.count();
+            let redefined = self.api.redefined.next(&self.resource);
             let feed = AssertUnwindSafe(self.feed(&store, restores));
             let ended = tokio::select! {
                 ended = feed.catch_unwind() => ended,
@@ -54,6 +55,7 @@ impl Fed {
                     continue;
                 }
                 () = relist.notified() => continue,
+                () = redefined => continue,
                 // It is seen above. An error means that the store is gone.
                 _ = gives_way.wait_for(|gives_way| *gives_way) => continue,
             };

@@ -12,6 +12,7 @@
 pub mod budget;
 mod event;
 pub mod label_index;
+pub mod redefinitions;
 #[cfg(test)]
 mod tests;
 pub mod trigger;

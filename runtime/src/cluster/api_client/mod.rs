@@ -28,6 +28,7 @@ use tower::BoxError;
 
 use crate::cluster::bounds::{self, MAX_LARGE, MAX_OBJECT, TooLarge};
 use crate::cluster::proxies::{Proxy, ProxyError};
+use crate::cluster::redefined::Redefined;
 use crate::cluster::restores::Restores;
 use crate::cluster::rights::refusal;
 use crate::cluster::transport::{MAX_API_DELAY, Transport, busy};
@@ -51,6 +52,7 @@ pub struct ApiClient {
     pub(crate) watches: OpenWatches,
     pub(crate) requests: RequestCounts,
     pub(crate) restores: Restores,
+    pub(crate) redefined: Redefined,
 }
 
 /// Rate limit that all requests but watches share.
@@ -167,6 +169,7 @@ impl ApiClient {
             watches,
             requests,
             restores: Restores::default(),
+            redefined: Redefined::default(),
         }
     }
 

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use http::StatusCode;
+use metahook_core::cache::CacheEvent;
+use metahook_core::cache::redefinitions::Redefinitions;
 use metahook_core::json::lists::{Document, Lists};
 use metahook_core::object::id::{Gvk, Gvr, Resource, join_api_version};
 use metahook_core::one_line;
@@ -17,6 +19,7 @@ use metahook_core::reconcile::outcome::Retry;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OnceCell, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::{Answer, ApiClient, Unreachable};
@@ -213,15 +216,28 @@ impl Discovery {
         });
         let mut events = std::pin::pin!(watch_resource(&self.api, &crds, None, None));
         let mut clock = tokio::time::interval(interval);
+        let (start, mut redefinitions) = (Instant::now(), Redefinitions::default());
         loop {
+            let due = redefinitions.next();
             tokio::select! {
                 () = stop.cancelled() => return,
+                () = tokio::time::sleep_until(start + due.unwrap_or_default()), if due.is_some() => {
+                    while let Some(name) = redefinitions.take_due(start.elapsed()) {
+                        self.api.redefined.note(&name);
+                    }
+                    continue;
+                }
                 _ = clock.tick() => {}
-                event = events.next() => {
-                    if let Some(Err(error)) = event {
+                event = events.next() => match event {
+                    Some(Ok(CacheEvent::Listed(definition) | CacheEvent::Applied(definition))) => {
+                        redefinitions.observe(&definition.key.name, definition.generation, start.elapsed());
+                    }
+                    Some(Ok(CacheEvent::Deleted(definition))) => redefinitions.forget(&definition.key.name),
+                    Some(Err(error)) => {
                         tracing::warn!(error = WatchFailure::of(&error).why, "the watch of CustomResourceDefinitions broke");
                     }
-                }
+                    _ => {}
+                },
             }
             lock(&self.known).clear();
             self.published.refresh();
