@@ -12,7 +12,7 @@ use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::{LimitBounds, Limits, WasmLimits};
 
 use metahook_author::documents::{Document, DocumentError, read_bytes};
-use metahook_author::hook_modules::{AmbiguousFile, FoundFiles, HookFile, HookModules};
+use metahook_author::hook_modules::{FoundFiles, HookFile, HookFileError, HookModules};
 use metahook_author::progress::Progress;
 use metahook_author::render::hooks::HookFiles;
 use metahook_author::render::setup::spec_limits;
@@ -71,7 +71,7 @@ pub struct RunnerFlags {
 /// The files that stand for what a controller's hooks are made of in a cluster.
 #[derive(Debug, Clone, Default, Args)]
 pub struct HookFileFlags {
-    /// The file of the module or script of the controller's hooks; when absent the only module that Cargo built beside the files, or the file beside them that has the name of the key.
+    /// The file of the module or script of the controller's hooks: of those whose key has its name, else of those of its kind. When absent, and for other hooks, the only module that Cargo built beside the files, or the file beside them that has the name of the key.
     #[arg(long, value_name = "MODULE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub module: Option<PathBuf>,
     /// A folder that stands for a mount of the controller, for example `/etc/greeting=./greeting`; several times for several.
@@ -86,7 +86,7 @@ pub enum HookFilesError {
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]
-    Ambiguous(#[from] AmbiguousFile),
+    File(#[from] HookFileError),
     #[error(transparent)]
     Mount(#[from] MountError),
 }
@@ -104,7 +104,7 @@ impl HookFileFlags {
         &self,
         documents: &[Document],
         beside: &[PathBuf],
-    ) -> Result<HookModules<HookFile>, AmbiguousFile> {
+    ) -> Result<HookModules<HookFile>, HookFileError> {
         HookModules::of(self.module.clone(), documents, &FoundFiles::beside(beside, documents))
     }
 

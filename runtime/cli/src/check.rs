@@ -1,8 +1,7 @@
 //! `metahook check`: properties that hold for every good hook, tried on a module without a cluster.
 
-use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -19,7 +18,7 @@ use crate::cluster_flags::{ClusterError, ClusterFlags};
 use crate::first_lines::first_lines;
 use metahook_author::call::{ObjectError, RequestOf, check_request};
 use metahook_author::documents::{self, Document, DocumentError};
-use metahook_author::hook_modules::{FoundFiles, HookFile, HookModules, places};
+use metahook_author::hook_modules::{FoundFiles, HookFile, HookFileError, HookModules};
 use metahook_author::kinds::KnownKinds;
 use metahook_author::progress::Progress;
 use metahook_author::properties::reconciles::{self, ReconcileVerdict};
@@ -78,8 +77,6 @@ pub enum CheckError {
     Files(#[from] HookFilesError),
     #[error(transparent)]
     Limits(#[from] SpecError),
-    #[error("{}: no hook of the controller is of this file: their keys are {keys}", file.display())]
-    NoHook { file: PathBuf, keys: String },
     #[error("the {hook} hook of the controller is of another file: {remedy}")]
     OtherFile { hook: HookName, remedy: String },
     #[error(transparent)]
@@ -95,12 +92,6 @@ pub enum CheckError {
 }
 
 impl CheckError {
-    fn no_hook(file: &Path, documents: &[Document]) -> Self {
-        let keys: BTreeSet<_> = places(documents).map(|(place, _)| place.key).collect();
-        let keys = keys.into_iter().collect::<Vec<_>>().join(", ");
-        Self::NoHook { file: file.to_owned(), keys }
-    }
-
     /// The command has no flag for the files of other hooks.
     fn setup(error: SetupError) -> Self {
         match error {
@@ -138,10 +129,13 @@ impl Check {
         let shared = documents::read_all(&self.file).map_err(CheckError::Document)?;
         let file = HookFile::named(self.module.clone(), &shared);
         let found = FoundFiles::beside(&self.file, &shared);
-        let modules = HookModules::checked(&file, &shared, &found).map_err(HookFilesError::from)?;
+        let modules = HookModules::checked(&file, &shared, &found)
+            .map_err(HookFileError::from)
+            .map_err(HookFilesError::from)?;
         let of_file = |hook: &HookName| modules.of_hook(&shared, *hook) == Some(&file);
         let hook = [HookName::Sync, HookName::Finalize, HookName::Customize].into_iter().find(of_file);
-        let hook = hook.ok_or_else(|| CheckError::no_hook(&self.module, &shared))?;
+        let no_hook = || HookFilesError::File(HookFileError::no_hook(&self.module, &shared));
+        let hook = hook.ok_or_else(no_hook)?;
         let limits = self.limits.limits(&file, &shared, hook)?;
         let flags = HookFileFlags { module: None, mount: self.mount.clone(), runners: self.runners.clone() };
         let files = flags.files(&modules).await?;
