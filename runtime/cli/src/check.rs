@@ -5,14 +5,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use metahook_core::api::SpecError;
 use metahook_core::api::common::ApplyStrategy;
 use metahook_core::api::hook::HookName;
 use metahook_core::object::id::Gvk;
 use serde_json::{Value, json};
 
 use crate::author_flags::{
-    FIELD_MANAGER, HookFileFlags, HookFilesError, LimitFlags, MountFlag, RunnerFlags, mount,
+    FIELD_MANAGER, HookFileFlags, HookFilesError, LimitFlags, LimitsError, MountFlag, RunnerFlags, mount,
 };
 use crate::cluster_flags::{ClusterError, ClusterFlags};
 use crate::first_lines::first_lines;
@@ -76,7 +75,7 @@ pub enum CheckError {
     #[error(transparent)]
     Files(#[from] HookFilesError),
     #[error(transparent)]
-    Limits(#[from] SpecError),
+    Limits(#[from] LimitsError),
     #[error("the {hook} hook of the controller is of another file: {remedy}")]
     OtherFile { hook: HookName, remedy: String },
     #[error(transparent)]
@@ -133,10 +132,12 @@ impl Check {
             .map_err(HookFileError::from)
             .map_err(HookFilesError::from)?;
         let of_file = |hook: &HookName| modules.of_hook(&shared, *hook) == Some(&file);
-        let hook = [HookName::Sync, HookName::Finalize, HookName::Customize].into_iter().find(of_file);
-        let no_hook = || HookFilesError::File(HookFileError::no_hook(&self.module, &shared));
-        let hook = hook.ok_or_else(no_hook)?;
-        let limits = self.limits.limits(&file, &shared, hook)?;
+        let all = [HookName::Sync, HookName::Finalize, HookName::Customize];
+        if !all.iter().any(of_file) {
+            return Err(HookFilesError::File(HookFileError::no_hook(&self.module, &shared)).into());
+        }
+        let limits = all.map(|hook| Ok((hook, self.limits.limits(&file, &shared, hook)?)));
+        let limits = limits.into_iter().collect::<Result<Vec<_>, LimitsError>>()?;
         let flags = HookFileFlags { module: None, mount: self.mount.clone(), runners: self.runners.clone() };
         let files = flags.files(&modules).await?;
         let mut results = Results { out, output: self.output, all: Vec::new(), violated: 0 };
@@ -155,8 +156,9 @@ impl Check {
             )?;
         }
         let step = Progress::of_stderr().step("checking the properties");
-        let hook = files.modules.alone().map(|module| files.hook(module, limits));
-        let verdicts = PropertyCheck { sandbox: files.sandbox, hook, limits, parents }.run(&samples).await;
+        let hook = |(name, limits)| Some((name, files.hook(files.modules.alone()?, limits)));
+        let hooks = limits.into_iter().filter_map(hook).collect();
+        let verdicts = PropertyCheck { sandbox: files.sandbox, hooks, parents }.run(&samples).await;
         drop(step);
         if !samples.is_empty() {
             results.properties(verdicts)?;

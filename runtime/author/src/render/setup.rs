@@ -112,15 +112,19 @@ pub fn hook_kinds<'a>(documents: &[Document], kinds: &'a KnownKinds) -> Result<H
     })
 }
 
-/// The limits of a hook's calls in the spec of the controller among the documents, if that is a module's or a script's.
-pub fn spec_limits(documents: &[Document], hook: HookName) -> Option<Limits> {
-    let spec = Controller::of(documents).ok()?.spec;
+/// The limits of a hook's calls in the spec of the controller among the documents, if that is a module's or a script's. `None`
+/// where there is no controller, too: one that a server would refuse is an error.
+pub fn spec_limits(documents: &[Document], hook: HookName) -> Result<Option<Limits>, SetupError> {
+    let spec = match Controller::of(documents) {
+        Err(SetupError::NoController) => return Ok(None),
+        controller => controller?.spec,
+    };
     let hooks = &spec.common().hooks;
     // As the server does, sync is called where there is no finalize.
-    match &hooks.get(hook).unwrap_or(&hooks.sync).call {
+    Ok(match &hooks.get(hook).unwrap_or(&hooks.sync).call {
         Call::Wasm(hook) => Some(hook.limits),
         Call::Webhook(_) => None,
-    }
+    })
 }
 
 impl Simulation {
