@@ -12,10 +12,10 @@ use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::{LimitBounds, Limits, WasmLimits};
 
 use metahook_author::documents::{Document, DocumentError, read_bytes};
-use metahook_author::hook_modules::{AmbiguousFile, FoundFiles, HookFile, HookModules};
+use metahook_author::hook_modules::{FoundFiles, HookFile, HookFileError, HookModules};
 use metahook_author::progress::Progress;
 use metahook_author::render::hooks::HookFiles;
-use metahook_author::render::setup::spec_limits;
+use metahook_author::render::setup::{SetupError, spec_limits};
 use metahook_author::sandbox::{LoadError, Sandbox};
 use metahook_server::hook::wasm::compile::ModuleSettings;
 use metahook_server::hook::wasm::run::{Files, MountedFolder};
@@ -71,7 +71,7 @@ pub struct RunnerFlags {
 /// The files that stand for what a controller's hooks are made of in a cluster.
 #[derive(Debug, Clone, Default, Args)]
 pub struct HookFileFlags {
-    /// The file of the module or script of the controller's hooks; when absent the only module that Cargo built beside the files, or the file beside them that has the name of the key.
+    /// The file of the module or script of the controller's hooks: of those whose key has its name, else of those of its kind. When absent, and for other hooks, the only module that Cargo built beside the files, or the file beside them that has the name of the key.
     #[arg(long, value_name = "MODULE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub module: Option<PathBuf>,
     /// A folder that stands for a mount of the controller, for example `/etc/greeting=./greeting`; several times for several.
@@ -86,9 +86,18 @@ pub enum HookFilesError {
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]
-    Ambiguous(#[from] AmbiguousFile),
+    File(#[from] HookFileError),
     #[error(transparent)]
     Mount(#[from] MountError),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LimitsError {
+    #[error(transparent)]
+    Flag(#[from] SpecError),
+    /// The controller cannot be read, or no server with the default ceilings takes it.
+    #[error(transparent)]
+    Controller(#[from] SetupError),
 }
 
 impl HookFilesError {
@@ -104,7 +113,7 @@ impl HookFileFlags {
         &self,
         documents: &[Document],
         beside: &[PathBuf],
-    ) -> Result<HookModules<HookFile>, AmbiguousFile> {
+    ) -> Result<HookModules<HookFile>, HookFileError> {
         HookModules::of(self.module.clone(), documents, &FoundFiles::beside(beside, documents))
     }
 
@@ -130,9 +139,9 @@ impl LimitFlags {
         file: &HookFile,
         documents: &[Document],
         hook: HookName,
-    ) -> Result<Limits, SpecError> {
+    ) -> Result<Limits, LimitsError> {
         let bounds = LimitBounds::default().of(file.language.is_some());
-        let default = spec_limits(documents, hook).unwrap_or(bounds.default);
+        let default = spec_limits(documents, hook)?.unwrap_or(bounds.default);
         let limits = WasmLimits {
             memory: self.limits_memory.clone(),
             timeout: self.limits_timeout.clone(),
@@ -140,7 +149,7 @@ impl LimitFlags {
             output: self.limits_output.clone(),
             log: self.limits_log.clone(),
         };
-        limits.check("--limits", &LimitBounds { default, ..bounds })
+        Ok(limits.check("--limits", &LimitBounds { default, ..bounds })?)
     }
 }
 
@@ -212,13 +221,14 @@ fn file(path: &Path, left: u64, folder: &dyn Fn() -> String) -> Result<Vec<u8>, 
 mod tests {
     use super::*;
     use metahook_author::documents::of_text;
+    use metahook_server::telemetry::error_chain;
 
     #[test]
     fn limits_are_checked_as_those_of_a_spec() {
         let of = |flags: &LimitFlags, name: &str| {
             flags.limits(&HookFile::named(name.into(), &[]), &[], HookName::Sync)
         };
-        assert_eq!(of(&LimitFlags::default(), "hook.wasm"), Ok(LimitBounds::default().default));
+        assert_eq!(of(&LimitFlags::default(), "hook.wasm").unwrap(), LimitBounds::default().default);
         let script = of(&LimitFlags::default(), "hook.py").unwrap();
         assert_eq!(script, LimitBounds::default().of(true).default);
         assert_eq!(script.instructions, 4_000_000_000);
@@ -257,6 +267,14 @@ mod tests {
         assert_eq!((sync.memory, sync.instructions, sync.output), (96 << 20, 7, 4 << 20));
         assert_eq!(finalize, sync, "sync is called where there is no finalize");
         assert_eq!(customize.instructions, 4_000_000_000, "a webhook has no limits");
+        let refused = |from: &str, to: &str| {
+            let documents = of_text("c.yaml", &controller.replace(from, to)).unwrap();
+            error_chain(&flags.limits(&file, &documents, HookName::Sync).unwrap_err())
+        };
+        let above = refused("128Mi", "1Gi");
+        assert!(above.contains("limits.memory: 1Gi is above this server's ceiling"), "{above}");
+        let unreadable = refused("generateSelector: true", "generateSelector: 7");
+        assert!(unreadable.contains("the spec cannot be read"), "{unreadable}");
     }
 
     #[test]

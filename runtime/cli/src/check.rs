@@ -1,25 +1,23 @@
 //! `metahook check`: properties that hold for every good hook, tried on a module without a cluster.
 
-use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use metahook_core::api::SpecError;
 use metahook_core::api::common::ApplyStrategy;
 use metahook_core::api::hook::HookName;
 use metahook_core::object::id::Gvk;
 use serde_json::{Value, json};
 
 use crate::author_flags::{
-    FIELD_MANAGER, HookFileFlags, HookFilesError, LimitFlags, MountFlag, RunnerFlags, mount,
+    FIELD_MANAGER, HookFileFlags, HookFilesError, LimitFlags, LimitsError, MountFlag, RunnerFlags, mount,
 };
 use crate::cluster_flags::{ClusterError, ClusterFlags};
 use crate::first_lines::first_lines;
 use metahook_author::call::{ObjectError, RequestOf, check_request};
 use metahook_author::documents::{self, Document, DocumentError};
-use metahook_author::hook_modules::{FoundFiles, HookFile, HookModules, places};
+use metahook_author::hook_modules::{FoundFiles, HookFile, HookFileError, HookModules};
 use metahook_author::kinds::KnownKinds;
 use metahook_author::progress::Progress;
 use metahook_author::properties::reconciles::{self, ReconcileVerdict};
@@ -77,9 +75,7 @@ pub enum CheckError {
     #[error(transparent)]
     Files(#[from] HookFilesError),
     #[error(transparent)]
-    Limits(#[from] SpecError),
-    #[error("{}: no hook of the controller is of this file: their keys are {keys}", file.display())]
-    NoHook { file: PathBuf, keys: String },
+    Limits(#[from] LimitsError),
     #[error("the {hook} hook of the controller is of another file: {remedy}")]
     OtherFile { hook: HookName, remedy: String },
     #[error(transparent)]
@@ -95,12 +91,6 @@ pub enum CheckError {
 }
 
 impl CheckError {
-    fn no_hook(file: &Path, documents: &[Document]) -> Self {
-        let keys: BTreeSet<_> = places(documents).map(|(place, _)| place.key).collect();
-        let keys = keys.into_iter().collect::<Vec<_>>().join(", ");
-        Self::NoHook { file: file.to_owned(), keys }
-    }
-
     /// The command has no flag for the files of other hooks.
     fn setup(error: SetupError) -> Self {
         match error {
@@ -138,11 +128,16 @@ impl Check {
         let shared = documents::read_all(&self.file).map_err(CheckError::Document)?;
         let file = HookFile::named(self.module.clone(), &shared);
         let found = FoundFiles::beside(&self.file, &shared);
-        let modules = HookModules::checked(&file, &shared, &found).map_err(HookFilesError::from)?;
+        let modules = HookModules::checked(&file, &shared, &found)
+            .map_err(HookFileError::from)
+            .map_err(HookFilesError::from)?;
         let of_file = |hook: &HookName| modules.of_hook(&shared, *hook) == Some(&file);
-        let hook = [HookName::Sync, HookName::Finalize, HookName::Customize].into_iter().find(of_file);
-        let hook = hook.ok_or_else(|| CheckError::no_hook(&self.module, &shared))?;
-        let limits = self.limits.limits(&file, &shared, hook)?;
+        let all = [HookName::Sync, HookName::Finalize, HookName::Customize];
+        if !all.iter().any(of_file) {
+            return Err(HookFilesError::File(HookFileError::no_hook(&self.module, &shared)).into());
+        }
+        let limits = all.map(|hook| Ok((hook, self.limits.limits(&file, &shared, hook)?)));
+        let limits = limits.into_iter().collect::<Result<Vec<_>, LimitsError>>()?;
         let flags = HookFileFlags { module: None, mount: self.mount.clone(), runners: self.runners.clone() };
         let files = flags.files(&modules).await?;
         let mut results = Results { out, output: self.output, all: Vec::new(), violated: 0 };
@@ -161,8 +156,9 @@ impl Check {
             )?;
         }
         let step = Progress::of_stderr().step("checking the properties");
-        let hook = files.modules.alone().map(|module| files.hook(module, limits));
-        let verdicts = PropertyCheck { sandbox: files.sandbox, hook, limits, parents }.run(&samples).await;
+        let hook = |(name, limits)| Some((name, files.hook(files.modules.alone()?, limits)));
+        let hooks = limits.into_iter().filter_map(hook).collect();
+        let verdicts = PropertyCheck { sandbox: files.sandbox, hooks, parents }.run(&samples).await;
         drop(step);
         if !samples.is_empty() {
             results.properties(verdicts)?;

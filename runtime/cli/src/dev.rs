@@ -1,6 +1,6 @@
 //! `metahook dev`: one hook out of a file against a cluster, from its author's machine.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::{Cli, Command, FlagError, metacontroller_flags};
 use metahook_author::dev::lines::Lines;
 use metahook_author::dev::{DevSession, Left, SessionError};
 use metahook_author::documents::{self, Document, DocumentError};
-use metahook_author::hook_modules::{AmbiguousFile, FoundFiles, HookFile, HookModules, places};
+use metahook_author::hook_modules::{FoundFiles, HookFile, HookFileError, HookModules, kinds, places};
 use metahook_author::pack::{StripError, check};
 use metahook_author::render::setup::controller_kind;
 use metahook_server::cluster::api_client::{ApiClient, ConnectError};
@@ -83,12 +83,16 @@ pub enum DevCommandError {
     )]
     NoFile { file: PathBuf, key: String },
     #[error(
-        "the controller's hooks are of several files, {}, and a session follows one: name it with --module",
+        "the controller's hooks are of several files, {}, and a session follows one for all hooks: name it with --module",
         files.join(" and ")
     )]
     Several { files: Vec<String> },
+    #[error(
+        "the controller has hooks of several kinds, as a module and a script, and a session follows one file for all of them: try them with `metahook render` and `metahook test`"
+    )]
+    Kinds,
     #[error(transparent)]
-    Ambiguous(#[from] AmbiguousFile),
+    HookFile(#[from] HookFileError),
     #[error("--name: neither $USER nor the host has a name: give one")]
     NoSessionName,
     #[error("--: {0}")]
@@ -133,18 +137,23 @@ impl DevCommandError {
 }
 
 impl Dev {
-    /// The file that the session follows.
+    /// The file that the session follows, of all hooks.
     fn module(&self, controller: &[Document]) -> Result<HookFile, DevCommandError> {
+        if kinds(controller).len() > 1 {
+            return Err(DevCommandError::Kinds);
+        }
+        if let Some(path) = &self.module {
+            return Ok(HookFile::given(path.clone(), controller));
+        }
         let beside = FoundFiles::beside(std::slice::from_ref(&self.file), controller);
-        let modules = HookModules::of(self.module.clone(), controller, &beside)?;
-        if self.module.is_none()
-            && let Some(place) =
-                places(controller).map(|(place, _)| place).find(|place| modules.of_place(place).is_none())
-        {
+        let modules = HookModules::of(None, controller, &beside)?;
+        let missing = places(controller).map(|(place, _)| place).find(|it| modules.of_place(it).is_none());
+        if let Some(place) = missing {
             let (file, key) = (self.file.clone(), place.key);
             return Err(DevCommandError::NoFile { file, key });
         }
-        let mut files = modules.all().collect::<BTreeSet<_>>().into_iter();
+        let paths: BTreeMap<_, _> = modules.all().map(|file| (&file.path, file)).collect();
+        let mut files = paths.into_values();
         match (files.next(), files.next()) {
             (Some(only), None) => Ok(only.clone()),
             (None, _) => Err(DevCommandError::NoneFound { file: self.file.clone() }),
@@ -336,6 +345,25 @@ mod tests {
         for wrong in ["", "a b", "-a", &"x".repeat(64)] {
             assert!(session_name(wrong).unwrap_err().contains("at most 63"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_session_follows_one_file_for_all_hooks() {
+        let wasm = r#"{"wasm": {"configMap": {"namespace": "n", "name": "m"}}}"#;
+        let script = r#"{"script": {"language": "python", "configMap": {"namespace": "n", "name": "s", "key": "sync"}}}"#;
+        let followed = |customize: &str, module: &str| {
+            let text = format!(
+                "{{apiVersion: metacontroller.k8s.io/v1alpha1, kind: CompositeController, spec: {{hooks: {{sync: {script}, customize: {customize}}}}}}}"
+            );
+            let documents = documents::of_text("c.yaml", &text).unwrap();
+            let flags = ["metahook", "dev", "-f", "c.yaml", "--module", module];
+            let Command::Dev(dev) = Cli::try_parse_from(flags).unwrap().command else { panic!("dev") };
+            dev.module(&documents)
+        };
+        let file = followed(script, "hook").unwrap();
+        assert!(file.language.is_some(), "as the spec says");
+        let error = followed(wasm, "x.wasm").unwrap_err().to_string();
+        assert!(error.starts_with("the controller has hooks of several kinds"), "{error}");
     }
 
     #[test]

@@ -7,13 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use metahook_core::api::SpecError;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::Limits;
 use metahook_core::api::units::print_bytes;
 use serde_json::{Value, json};
 
-use crate::author_flags::{LimitFlags, MountError, MountFlag, RunnerFlags, hook_name, mount};
+use crate::author_flags::{LimitFlags, LimitsError, MountError, MountFlag, RunnerFlags, hook_name, mount};
 use metahook_author::call::{AnswerRefused, ObjectError, RequestOf, check_request};
 use metahook_author::documents::{self, Document, DocumentError, read_one_as_json};
 use metahook_author::hook_modules::HookFile;
@@ -72,7 +71,7 @@ pub enum RunError {
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]
-    Limits(#[from] SpecError),
+    Limits(#[from] LimitsError),
     #[error(transparent)]
     Mount(#[from] MountError),
     #[error("the {0} hook")]
@@ -132,6 +131,24 @@ impl Run {
         }
     }
 
+    /// Where no flag names the controller, it may be another one than the request is about, or unfinished.
+    fn limits(
+        &self,
+        file: &HookFile,
+        documents: &[Document],
+        hook: HookName,
+        mut say: impl Write,
+    ) -> Result<Limits, RunError> {
+        match self.limits.limits(file, documents, hook) {
+            Err(LimitsError::Controller(error)) if self.file.is_empty() => {
+                let why = error_chain(&error);
+                writeln!(say, "{}: the limits are the server's defaults", escape(&why))?;
+                Ok(self.limits.limits(file, &[], hook)?)
+            }
+            limits => Ok(limits?),
+        }
+    }
+
     /// The answer goes to `out`, laid out where that is a `terminal`; remarks go to `say`.
     pub async fn run(
         &self,
@@ -149,7 +166,7 @@ impl Run {
         let request = RequestOf::new(&value, self.hook);
         let documents = self.documents(&mut say)?;
         let file = HookFile::named(self.module.clone(), &documents);
-        let limits = self.limits.limits(&file, &documents, request.hook)?;
+        let limits = self.limits(&file, &documents, request.hook, &mut say)?;
         let (text, _) = with_kinds(&documents, request.hook, text, value);
         let sandbox = Sandbox::new(self.runners.module_settings())?;
         let progress = Progress::of_stderr();

@@ -17,7 +17,7 @@ use metahook_author::cases::run::{Compared, Outcome, run};
 use metahook_author::cases::{FindError, find};
 use metahook_author::documents::{self, Document, DocumentError};
 use metahook_author::folders::files;
-use metahook_author::hook_modules::{AmbiguousFile, HookFile, HookModules};
+use metahook_author::hook_modules::{HookFile, HookFileError, HookModules};
 use metahook_author::progress::Progress;
 use metahook_author::render::setup::Options;
 use metahook_server::telemetry::escape;
@@ -163,7 +163,7 @@ impl Test {
     }
 
     /// The files of the hooks of these controllers, which lie beside the folder of the cases or beside the controllers.
-    fn modules(&self, shared: &[Document]) -> Result<HookModules<HookFile>, AmbiguousFile> {
+    fn modules(&self, shared: &[Document]) -> Result<HookModules<HookFile>, HookFileError> {
         let mut beside = vec![self.beside()];
         beside.extend(self.file.iter().cloned());
         self.hooks.modules(shared, &beside)

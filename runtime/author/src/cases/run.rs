@@ -133,7 +133,7 @@ async fn calls(
         let request = RequestOf::new(&value, None);
         let module = files.modules.of_hook(shared, request.hook);
         let module = module.ok_or("a request needs a module or a script: name its file with --module")?;
-        let limits = spec_limits(shared, request.hook);
+        let limits = spec_limits(shared, request.hook).map_err(|error| error_chain(&error))?;
         let limits = limits.unwrap_or_else(|| LimitBounds::default().of(module.is_script()).default);
         let hook = files.hook(module, limits);
         let (text, value) = with_kinds(shared, request.hook, text, value);

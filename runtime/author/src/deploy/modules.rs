@@ -28,8 +28,8 @@ pub enum ModulesError {
         "the controllers name two keys of the ConfigMap {map}, {one:?} and {other:?}, and a module is written into a ConfigMap of its own: name two ConfigMaps, or write that one with `metahook pack`"
     )]
     TwoKeys { map: String, one: String, other: String },
-    #[error(transparent)]
-    File(#[from] AmbiguousFile),
+    #[error("{0}, or name it with --module NAME=PATH")]
+    File(AmbiguousFile),
 }
 
 impl ModuleFlag {
@@ -88,7 +88,7 @@ pub fn assign(
         }
     }
     let left: Vec<_> = places.iter().copied().filter(|place| !all.contains_key(*place)).collect();
-    all.extend(found.each(&left)?);
+    all.extend(found.each(&left).map_err(ModulesError::File)?);
     Ok(all)
 }
 
@@ -155,7 +155,11 @@ mod tests {
         std::fs::write(one.path().join("sync.py"), "").unwrap();
         assert_eq!(of(&[]), Ok([(script.clone(), one.path().join("sync.py"))].into()));
         std::fs::write(other.path().join("sync.py"), "").unwrap();
-        assert!(of(&[]).is_err(), "either could be it");
+        let error = of(&[]).unwrap_err().to_string();
+        assert!(
+            error.ends_with("beside the controller's file, or name it with --module NAME=PATH"),
+            "{error}"
+        );
         let flag = ModuleFlag::parse("a=./x.py").unwrap();
         assert_eq!(of(&[flag]), Ok([(script.clone(), "./x.py".into())].into()));
     }

@@ -35,6 +35,14 @@ impl HookFile {
         }
     }
 
+    /// A file that an author gives the hooks: where these are of one kind it is of that, whatever its name.
+    pub fn given(path: PathBuf, documents: &[Document]) -> Self {
+        match &*kinds(documents) {
+            [only] => Self { path, language: *only },
+            _ => Self::named(path, documents),
+        }
+    }
+
     fn stored_at(place: &ModulePlace, path: PathBuf) -> (ModulePlace, Self) {
         (place.clone(), Self { path, language: place.language })
     }
@@ -57,7 +65,7 @@ pub struct FoundFiles {
 /// Several files have the name of a key.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a hook's key is {key}, and {} and {} have this name: remove one of them, or name the right one with --module",
+    "a hook's key is {key}, and {} and {} have this name: remove one of them, or put the right one beside the controller's file",
     one.display(),
     other.display()
 )]
@@ -65,6 +73,23 @@ pub struct AmbiguousFile {
     key: String,
     one: PathBuf,
     other: PathBuf,
+}
+
+/// Why the hooks have no files.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HookFileError {
+    #[error(transparent)]
+    Ambiguous(#[from] AmbiguousFile),
+    #[error("{}: no hook of the controller is of this file: their keys are {keys}", file.display())]
+    NoHook { file: PathBuf, keys: String },
+}
+
+impl HookFileError {
+    pub fn no_hook(file: &Path, documents: &[Document]) -> Self {
+        let keys: BTreeSet<_> = places(documents).map(|(place, _)| place.key).collect();
+        let keys = keys.into_iter().collect::<Vec<_>>().join(", ");
+        Self::NoHook { file: file.to_owned(), keys }
+    }
 }
 
 /// The folder that files of a name lie in.
@@ -146,49 +171,67 @@ pub struct HookModules<T> {
     /// What no controller names.
     built: Option<T>,
     by_place: BTreeMap<ModulePlace, T>,
+    /// Places of other hooks than the named file's for which no file is found.
+    missing: BTreeSet<ModulePlace>,
 }
 
 impl HookModules<HookFile> {
-    /// `named`: by `--module`; else what is found for the controllers among the documents, as `metahook apply` finds it.
+    /// `named`: by `--module`, for the hooks that it is the file of; those of others are what is found for the controllers among
+    /// the documents, as `metahook apply` finds it.
     pub fn of(
         named: Option<PathBuf>,
         documents: &[Document],
         found: &FoundFiles,
-    ) -> Result<Self, AmbiguousFile> {
-        let places: BTreeSet<_> = places(documents).map(|(place, _)| place).collect();
-        if let Some(path) = named {
-            let by_place: BTreeMap<_, _> =
-                places.iter().map(|place| HookFile::stored_at(place, path.clone())).collect();
-            let named = by_place.values().next().cloned().unwrap_or_else(|| HookFile::alone(path));
-            return Ok(Self { named: Some(named), built: None, by_place });
+    ) -> Result<Self, HookFileError> {
+        let Some(path) = named else { return Ok(Self::found(documents, found)?) };
+        let file = HookFile::given(path, documents);
+        let this = Self::with(&file, documents, found)?;
+        let is_used = places(documents).next().is_none() || this.by_place.values().any(|it| *it == file);
+        if !is_used {
+            return Err(HookFileError::no_hook(&file.path, documents));
         }
+        Ok(Self { named: Some(file), ..this })
+    }
+
+    fn found(documents: &[Document], found: &FoundFiles) -> Result<Self, AmbiguousFile> {
+        let places: BTreeSet<_> = places(documents).map(|(place, _)| place).collect();
         let built = found.module().filter(|_| places.is_empty()).cloned().map(HookFile::alone);
         let each = found.each(&places.iter().collect::<Vec<_>>())?;
         let by_place = each.into_iter().map(|(place, path)| HookFile::stored_at(&place, path)).collect();
-        Ok(Self { named: None, built, by_place })
+        Ok(Self { named: None, built, by_place, missing: BTreeSet::new() })
     }
-}
 
-impl HookModules<HookFile> {
-    /// The files that `metahook check FILE` tries: those hooks are of the file whose key has its name, or, if there is none, those
-    /// of its language. The files of others are found as usual.
+    /// The files that `metahook check FILE` tries. The file counts for those hooks alone that it is the file of.
     pub fn checked(
         file: &HookFile,
         documents: &[Document],
         found: &FoundFiles,
     ) -> Result<Self, AmbiguousFile> {
+        Ok(Self { built: Some(file.clone()), ..Self::with(file, documents, found)? })
+    }
+
+    /// A file is that of the hooks whose key has its name, or, if there is none, of those of its language. The files of others
+    /// are found as usual.
+    fn with(file: &HookFile, documents: &[Document], found: &FoundFiles) -> Result<Self, AmbiguousFile> {
         let places: BTreeSet<_> = places(documents).map(|(place, _)| place).collect();
         let name = name(&file.path);
-        let is_named = places.iter().any(|place| place.key == name);
-        let (own, others): (Vec<_>, Vec<_>) = places
-            .iter()
-            .partition(|place| if is_named { place.key == name } else { place.language == file.language });
+        let is_of_kind = |place: &&ModulePlace| place.language == file.language;
+        let is_named = places.iter().filter(is_of_kind).any(|place| place.key == name);
+        let is_own = |place: &&ModulePlace| is_of_kind(place) && (!is_named || place.key == name);
+        let (own, others): (Vec<_>, Vec<_>) = places.iter().partition(is_own);
         let each = found.each(&others)?.into_iter().filter(|(_, path)| *path != file.path);
         let mut by_place: BTreeMap<_, _> =
             each.map(|(place, path)| HookFile::stored_at(&place, path)).collect();
+        let missing = others.into_iter().filter(|place| !by_place.contains_key(place)).cloned().collect();
         by_place.extend(own.into_iter().map(|place| (place.clone(), file.clone())));
-        Ok(Self { named: None, built: Some(file.clone()), by_place })
+        Ok(Self { named: None, built: None, by_place, missing })
     }
+}
+
+/// The kinds of the hooks of the controllers among the documents: modules, or the language of scripts.
+pub fn kinds(documents: &[Document]) -> Vec<Option<Language>> {
+    let kinds: BTreeSet<_> = places(documents).map(|(place, _)| place.language).collect();
+    kinds.into_iter().collect()
 }
 
 /// What the controllers among the documents store their hooks in; shadows are none of them.
@@ -200,7 +243,8 @@ pub fn places(documents: &[Document]) -> impl Iterator<Item = (ModulePlace, Hook
 impl<T> HookModules<T> {
     /// The module or script that is stored at a place.
     pub fn of_place(&self, place: &ModulePlace) -> Option<&T> {
-        self.by_place.get(place).or(self.named.as_ref())
+        let named = self.named.as_ref().filter(|_| !self.missing.contains(place));
+        self.by_place.get(place).or(named)
     }
 
     /// What a hook of the controllers among the documents calls; where they name none, the only one that there is.
@@ -230,6 +274,7 @@ impl<T> HookModules<T> {
             named: self.named.as_ref().and_then(&of),
             built: self.built.as_ref().and_then(&of),
             by_place: by_place.collect(),
+            missing: self.missing.clone(),
         }
     }
 }

@@ -35,7 +35,9 @@ fn the_spec_decides_whether_a_file_is_a_script() {
     let module = HookFile { path: path("customize.py"), language: None };
     assert_eq!(modules.of_hook(&documents, HookName::Customize), Some(&module));
     let named = HookModules::of(Some("other".into()), &documents, &found).unwrap();
-    assert_eq!(named.of_hook(&documents, HookName::Sync), Some(&python("other".into())));
+    assert_eq!(named.of_hook(&documents, HookName::Sync), Some(&python(path("sync"))));
+    let other = HookFile { path: "other".into(), language: None };
+    assert_eq!(named.of_hook(&documents, HookName::Customize), Some(&other), "a module by its name");
     let later = modules_of(&controller(&json!({ "sync": script("later", "sync") }))[0].value);
     assert_eq!(named.of_place(&later[0].0).unwrap().path, PathBuf::from("other"));
     let language = |name: &str, documents: &[Document]| HookFile::named(name.into(), documents).language;
@@ -73,7 +75,7 @@ fn of_files_with_one_name_the_one_beside_the_controller_counts() {
     };
     assert_eq!(found(&of("other/c.yaml")), Ok(Some(python(path("other/hook.py")))));
     let error = found(&of("c.yaml")).unwrap_err().to_string().replace(folder.path().to_str().unwrap(), "");
-    let says = "a hook's key is hook.py, and /one/hook.py and /other/hook.py have this name: remove one of them, or name the right one with --module";
+    let says = "a hook's key is hook.py, and /one/hook.py and /other/hook.py have this name: remove one of them, or put the right one beside the controller's file";
     assert_eq!(error, says);
     let both = [of("one/c.yaml"), of("other/c.yaml")].concat();
     assert!(found(&both).is_err(), "two controllers have one place and two files");
@@ -106,6 +108,35 @@ fn a_file_that_is_checked_is_of_the_hooks_that_name_it() {
     let mixed = controller(&json!({ "sync": wasm, "customize": script("b", "b.py") }));
     let [sync, customize, _] = checked("release/demo.wasm", &mixed);
     assert_eq!((sync, customize), (Some("release/demo.wasm".into()), Some(path("b.py"))));
+}
+
+#[test]
+fn a_named_file_is_of_the_hooks_of_its_key_or_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("b.py"), "").unwrap();
+    let named = |file: &str, documents: &[Document]| {
+        let found = FoundFiles::beside(&[path("c.yaml")], documents);
+        let modules = HookModules::of(Some(file.into()), documents, &found)?;
+        Ok::<_, HookFileError>(
+            [HookName::Sync, HookName::Customize].map(|hook| modules.of_hook(documents, hook).cloned()),
+        )
+    };
+    let wasm = json!({ "wasm": { "configMap": { "namespace": "n", "name": "m" } } });
+    let module = |name: &str| Some(HookFile { path: name.into(), language: None });
+    let (b, x) = (Some(python(path("b.py"))), Some(python("x.py".into())));
+    let mixed = controller(&json!({ "sync": script("b", "b.py"), "customize": wasm }));
+    assert_eq!(named("x.py", &mixed), Ok([x.clone(), None]), "a script is no module");
+    assert_eq!(named("x.wasm", &mixed), Ok([b.clone(), module("x.wasm")]));
+    assert_eq!(named("new/b.py", &mixed), Ok([Some(python("new/b.py".into())), None]));
+    let error = named("x.js", &mixed).unwrap_err().to_string();
+    assert_eq!(error, "x.js: no hook of the controller is of this file: their keys are b.py, hook.wasm");
+    let two = controller(&json!({ "sync": script("a", "a.py"), "customize": script("b", "b.py") }));
+    assert_eq!(named("new/a.py", &two), Ok([Some(python("new/a.py".into())), b]), "by its key");
+    assert_eq!(named("x.py", &two), Ok([x.clone(), x]));
+    let any = Some(python("x.txt".into()));
+    assert_eq!(named("x.txt", &two), Ok([any.clone(), any]), "all are scripts in Python");
+    assert_eq!(named("x.py", &controller(&json!({ "sync": wasm }))), Ok([module("x.py"), module("x.py")]));
 }
 
 #[test]

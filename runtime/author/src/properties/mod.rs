@@ -6,12 +6,12 @@ mod shrink;
 mod specs;
 mod texts;
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use metahook_core::api::hook::HookName;
-use metahook_core::api::policy::Limits;
 use metahook_core::json::difference::same;
 use metahook_core::json::hidden::{hide, shown_differences};
 use metahook_core::object::id::Gvk;
@@ -89,9 +89,8 @@ pub struct Violation {
 /// A module under trial.
 pub struct PropertyCheck {
     pub sandbox: Arc<Sandbox>,
-    /// `None`: there is no module.
-    pub hook: Option<LoadedHook>,
-    pub limits: Limits,
+    /// The module as each hook, with the limits of that; none where there is no module.
+    pub hooks: BTreeMap<HookName, LoadedHook>,
     /// The kinds of parents, with the schemas of their definitions.
     pub parents: Vec<(Gvk, Value)>,
 }
@@ -190,7 +189,9 @@ impl PropertyCheck {
             Property::SameAnswer => self.call(hook, request.to_string(), now + LATER).await,
             Property::KeyOrder => self.call(hook, reversed(request), now).await,
             Property::Unicode | Property::AnySpec if first.declined => return None,
-            Property::ManyChildren => return first.answer.err().or_else(|| self.over_budget(first.usage)),
+            Property::ManyChildren => {
+                return first.answer.err().or_else(|| self.over_budget(hook, first.usage));
+            }
             Property::Accepted
             | Property::UnknownFields
             | Property::NoStatus
@@ -229,10 +230,11 @@ impl PropertyCheck {
         }
     }
 
-    fn over_budget(&self, used: Usage) -> Option<Fault> {
+    fn over_budget(&self, hook: HookName, used: Usage) -> Option<Fault> {
+        let Some(LoadedHook::Wasm { limits, .. }) = self.hooks.get(&hook) else { return None };
         let parts = [
-            ("instructions", used.instructions, self.limits.instructions),
-            ("memory", used.memory, self.limits.memory),
+            ("instructions", used.instructions, limits.instructions),
+            ("memory", used.memory, limits.memory),
         ];
         let over = parts
             .into_iter()
@@ -248,7 +250,7 @@ impl PropertyCheck {
     async fn call(&self, hook: HookName, request: String, now: SystemTime) -> Answered {
         let value: Value = serde_json::from_str(&request).unwrap_or_default();
         let of = RequestOf::new(&value, Some(hook));
-        let Some(loaded) = &self.hook else {
+        let Some(loaded) = self.hooks.get(&hook) else {
             let answer = Err(Fault { kind: "Module", why: "there is no module".to_owned() });
             return Answered { answer, declined: false, usage: Usage::default() };
         };

@@ -4,7 +4,7 @@ use metahook_core::object::id::Gvk;
 use serde_json::{Map, Value, json};
 
 use super::specs::specs;
-use super::texts::{Place, UNICODE, replace_texts};
+use super::texts::{Place, UNICODE, replace_texts, spec_schema};
 use crate::schemas::{is_built_in, object_faults};
 
 /// Children of one kind in a large request.
@@ -100,10 +100,15 @@ pub(super) fn is_allowed(request: &Value, parents: &[(Gvk, Value)]) -> bool {
 pub(super) fn with_unicode(request: &Value, parents: &[(Gvk, Value)]) -> Option<Value> {
     let mut request = request.clone();
     let parent = parent(&mut request)?;
-    let definition = schema(parent, parents).and_then(|(_, schema)| schema.pointer("/properties/spec"));
+    let definition = schema(parent, parents).map(|(_, root)| root);
+    let definition = definition.filter(|root| root.pointer("/properties/spec").is_some());
     let is_built_in = definition.is_none() && kind(parent).is_some_and(|gvk| is_built_in(&gvk));
     if let Some(spec) = parent.get_mut("spec") {
-        replace_texts(spec, Place { field: "spec", schema: definition, is_built_in });
+        let schema = definition.map(|root| spec_schema(root, spec));
+        // Where the rules of the parent are about all of its spec, this stays.
+        if schema != Some(None) {
+            replace_texts(spec, Place { field: "spec", schema: schema.flatten().as_ref(), is_built_in });
+        }
     }
     let annotations = parent.get_mut("metadata")?.as_object_mut()?.entry("annotations").or_insert(json!({}));
     annotations.as_object_mut()?.insert("example.com/text".to_owned(), json!(UNICODE));
@@ -171,6 +176,10 @@ mod tests {
             json!({ "properties": { "spec": { "properties": { "b": { "items": { "maxLength": 1 } } } } } });
         let unicode = with_unicode(&own, &[(Gvk::new("v1", "Service"), short)]).unwrap();
         assert_eq!(unicode["parent"]["spec"], json!({"b": ["ü", 1]}));
+        let rules = json!([{ "rule": "!has(self.spec) || self.spec.b.size() < 3" }]);
+        let definition = json!({ "x-kubernetes-validations": rules, "properties": { "spec": {} } });
+        let unicode = with_unicode(&own, &[(Gvk::new("v1", "Service"), definition)]).unwrap();
+        assert_eq!(unicode["parent"]["spec"], own["parent"]["spec"], "a rule above the spec names b");
         let many = with_many_children(&request()).unwrap();
         assert_eq!(many["children"]["Pod.v1"].as_object().unwrap().len(), MANY);
         assert_eq!(many["children"]["Service.v1"], json!({}));

@@ -91,14 +91,21 @@ fn value(schema: &Value, how: How, depth: usize) -> Option<Value> {
     }
 }
 
-/// Whether something else than the structure decides. Rules about changes do not: there was no spec before.
+/// The rules of a schema. Those about changes are left out: there was no spec before.
+pub(super) fn rules(schema: &Value) -> impl Iterator<Item = &str> {
+    let all = schema.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten();
+    all.filter_map(|rule| rule.get("rule")?.as_str()).filter(|rule| !rule.contains("oldSelf"))
+}
+
+/// Whether a schema is one of several, or none of one.
+pub(super) fn has_logic(schema: &Value) -> bool {
+    ["allOf", "anyOf", "oneOf", "not"].iter().any(|word| schema.get(word).is_some())
+}
+
+/// Whether something else than the structure decides.
 pub(super) fn has_rules(schema: &Value) -> bool {
-    let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
-    let is_of_changes =
-        |rule: &Value| rule.get("rule").and_then(Value::as_str).is_some_and(|rule| rule.contains("oldSelf"));
-    let logic = ["allOf", "anyOf", "oneOf", "not"].iter().any(|word| schema.get(word).is_some());
     let is_either = schema.get("x-kubernetes-int-or-string").is_some_and(|it| *it == true);
-    rules.into_iter().flatten().any(|rule| !is_of_changes(rule)) || logic && !is_either
+    rules(schema).next().is_some() || has_logic(schema) && !is_either
 }
 
 fn object(schema: &Value, how: How, depth: usize) -> Option<Map<String, Value>> {

@@ -1,8 +1,8 @@
 //! Texts of a parent with other characters, as far as its definition and Kubernetes allow any.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::specs::has_rules;
+use super::specs::{has_logic, has_rules, rules};
 
 /// Text of several scripts, with characters of up to four bytes.
 pub(super) const UNICODE: &str = "ü-你好-🦀-\u{1f468}\u{200d}\u{1f469}";
@@ -49,17 +49,41 @@ pub(super) struct Place<'a> {
     pub is_built_in: bool,
 }
 
+/// The schema of a spec in that of whole objects, with the rules of the object that name fields of the spec. `None`: one is about
+/// all of the spec.
+pub(super) fn spec_schema(root: &Value, spec: &Value) -> Option<Value> {
+    let mut schema = root.pointer("/properties/spec")?.clone();
+    let fields = schema.get("properties").and_then(Value::as_object);
+    let is_field = |name: &str| spec.get(name).or_else(|| fields?.get(name)).is_some();
+    if has_logic(root) || rules(root).any(|rule| is_of_all(rule, is_field)) {
+        return None;
+    }
+    let own = schema.as_object_mut()?.entry("x-kubernetes-validations").or_insert(json!([]));
+    own.as_array_mut()?
+        .extend(rules(root).filter(|rule| rule.contains("spec")).map(|rule| json!({ "rule": rule })));
+    Some(schema)
+}
+
+/// Whether a rule of the object looks at its spec otherwise than at a field of it, or at whether there is one.
+fn is_of_all(rule: &str, is_field: impl Fn(&str) -> bool) -> bool {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let rule = rule.replace("has(self.spec)", "");
+    rule.split("self.spec").skip(1).filter(|rest| !rest.starts_with(is_word)).any(|rest| {
+        let name = rest.strip_prefix('.').and_then(|rest| rest.split(|c| !is_word(c)).next());
+        !name.is_some_and(&is_field)
+    })
+}
+
 /// Puts other characters into the texts that may have any.
 pub(super) fn replace_texts(value: &mut Value, place: Place<'_>) {
     let Place { field, schema, is_built_in } = place;
     let of_schema = |word: &str| schema.and_then(|schema| schema.get(word));
-    let rules = of_schema("x-kubernetes-validations").and_then(Value::as_array);
+    let rules: Vec<_> = schema.into_iter().flat_map(rules).collect();
     // The rules of an object name its fields.
-    let is_whole = !value.is_object() || rules.is_none();
+    let is_whole = !value.is_object() || schema.is_some_and(has_logic);
     if is_typed_below(field) || is_whole && schema.is_some_and(has_rules) {
         return;
     }
-    let rules = || rules.into_iter().flatten().filter_map(|rule| rule.get("rule")?.as_str());
     match value {
         Value::String(text) if may_be_free(text, place) => {
             *text = text_of(schema).unwrap_or_else(|| std::mem::take(text));
@@ -81,10 +105,15 @@ pub(super) fn replace_texts(value: &mut Value, place: Place<'_>) {
         }
         Value::Object(members) => {
             let is_built_in = is_built_in || members.get("containers").is_some_and(Value::is_array);
-            let is_free = |name: &str| !rules().any(|rule| rule.contains(name));
+            let is_free = |name: &str| !rules.iter().any(|rule| rule.contains(name));
             for (name, value) in members.iter_mut().filter(|(name, _)| is_free(name)) {
                 let own = schema.and_then(|schema| schema.get("properties")?.get(name));
-                let schema = own.or_else(|| of_schema("additionalProperties").filter(|it| it.is_object()));
+                let others = of_schema("additionalProperties").filter(|it| it.is_object());
+                // No rule names the keys of a map: each may be about any of its values.
+                if own.is_none() && others.is_some() && !rules.is_empty() {
+                    continue;
+                }
+                let schema = own.or(others);
                 let field = if field == "annotations" { field } else { name };
                 replace_texts(value, Place { field, schema, is_built_in });
             }
@@ -128,8 +157,6 @@ fn text_of(schema: Option<&Value>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn replaced(mut value: Value, schema: Option<&Value>) -> Value {
@@ -156,10 +183,8 @@ mod tests {
         assert_eq!(replaced(json!({ "template": { "spec": pod } }), None)["template"]["spec"], expected);
         let free =
             json!({ "displayName": "x", "tags": ["a", "b"], "annotations": { "name": "y" }, "m": "m" });
-        let all = json!({ "displayName": UNICODE, "tags": [UNICODE, UNICODE], "annotations": { "name": "y" }, "m": UNICODE });
-        let mut found = replaced(free, None);
-        found["annotations"]["name"] = json!("y");
-        assert_eq!(found, all);
+        let all = json!({ "displayName": UNICODE, "tags": [UNICODE, UNICODE], "annotations": { "name": UNICODE }, "m": UNICODE });
+        assert_eq!(replaced(free, None), all);
     }
 
     #[test]
@@ -186,5 +211,30 @@ mod tests {
         expected["map"][0]["text"] = json!(UNICODE);
         expected["words"]["w"] = json!("ü");
         assert_eq!(replaced(before, Some(&schema)), expected);
+        let words = json!({ "w": "a" });
+        let rules = json!([{ "rule": "self.all(key, self[key] == 'a')" }]);
+        let map = json!({ "x-kubernetes-validations": rules, "additionalProperties": { "type": "string" } });
+        assert_eq!(replaced(words.clone(), Some(&map)), words, "a rule is about all values");
+    }
+
+    #[test]
+    fn texts_keep_to_rules_above_the_spec() {
+        let spec = json!({ "odd": "a", "other": "a" });
+        let of = |rule: &str| {
+            let fields = json!({ "properties": { "absent": { "type": "string" } } });
+            let rules = json!([{ "rule": rule }]);
+            let root = json!({ "x-kubernetes-validations": rules, "properties": { "spec": fields } });
+            spec_schema(&root, &spec).map(|schema| replaced(spec.clone(), Some(&schema)))
+        };
+        let all = json!({ "odd": UNICODE, "other": UNICODE });
+        let one = json!({ "odd": "a", "other": UNICODE });
+        assert_eq!(of("self.spec.odd == 'x'"), Some(one.clone()));
+        assert_eq!(of("!has(self.spec) || self.spec.odd == self.metadata.name"), Some(one));
+        for free in ["self.metadata.name == 'x'", "self.spec.absent == 'x'", "self.spec == oldSelf.spec"] {
+            assert_eq!(of(free), Some(all.clone()), "{free}");
+        }
+        for whole in ["self.spec.all(k, k != 'x')", "self.spec['odd'] == 'x'", "size(self.spec) < 3"] {
+            assert_eq!(of(whole), None, "{whole}");
+        }
     }
 }

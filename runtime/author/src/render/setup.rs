@@ -43,6 +43,12 @@ pub enum SetupError {
     Controller { place: String, source: UnusableSpec },
     #[error("{place}")]
     Object { place: String, source: ObjectError },
+    #[error(
+        "{place}: {field} is the boolean {value}, and a text is expected: {}", in_quotes(*value)
+    )]
+    Boolean { place: String, field: String, value: bool },
+    #[error("{place}: {}", in_quotes(*value))]
+    BooleanInSpec { place: String, value: bool, source: UnusableSpec },
     #[error("{place}")]
     Kind { place: String, source: KindError },
     #[error("{place}: spec")]
@@ -63,6 +69,15 @@ pub enum SetupError {
     Hooks(#[from] HookSetError),
 }
 
+/// What an author does where YAML has made a boolean of a text.
+fn in_quotes(value: bool) -> &'static str {
+    if value {
+        "y, yes and on are booleans in YAML: write such a text in quotes, \"y\""
+    } else {
+        "n, no and off are booleans in YAML: write such a text in quotes, \"n\""
+    }
+}
+
 /// Settings that are not in the documents.
 #[derive(Clone)]
 pub struct Options {
@@ -76,6 +91,15 @@ pub struct Options {
 impl SetupError {
     pub fn kinds(source: KindError) -> Self {
         Self::Kind { place: "the files".to_owned(), source }
+    }
+
+    fn spec(place: String, source: UnusableSpec) -> Self {
+        let text = source.to_string();
+        let of = |value: &bool| text.contains(&format!("invalid type: boolean `{value}`, expected a string"));
+        match [true, false].into_iter().find(of) {
+            Some(value) => Self::BooleanInSpec { place, value, source },
+            None => Self::Controller { place, source },
+        }
     }
 }
 
@@ -93,7 +117,7 @@ impl<'a> Controller<'a> {
         let (kind, document) = controller(documents)?;
         let object = parsed(document, kind)?;
         let (spec, snapshot) = CheckedSpec::of(kind, &object, &HookPolicy::default().by_account())
-            .map_err(|source| SetupError::Controller { place: document.place.to_string(), source })?;
+            .map_err(|source| SetupError::spec(document.place.to_string(), source))?;
         Ok(Self { kind, document, object, spec, snapshot })
     }
 }
@@ -112,15 +136,19 @@ pub fn hook_kinds<'a>(documents: &[Document], kinds: &'a KnownKinds) -> Result<H
     })
 }
 
-/// The limits of a hook's calls in the spec of the controller among the documents, if that is a module's or a script's.
-pub fn spec_limits(documents: &[Document], hook: HookName) -> Option<Limits> {
-    let spec = Controller::of(documents).ok()?.spec;
+/// The limits of a hook's calls in the spec of the controller among the documents, if that is a module's or a script's. `None`
+/// where there is no controller, too: one that a server would refuse is an error.
+pub fn spec_limits(documents: &[Document], hook: HookName) -> Result<Option<Limits>, SetupError> {
+    let spec = match Controller::of(documents) {
+        Err(SetupError::NoController) => return Ok(None),
+        controller => controller?.spec,
+    };
     let hooks = &spec.common().hooks;
     // As the server does, sync is called where there is no finalize.
-    match &hooks.get(hook).unwrap_or(&hooks.sync).call {
+    Ok(match &hooks.get(hook).unwrap_or(&hooks.sync).call {
         Call::Wasm(hook) => Some(hook.limits),
         Call::Webhook(_) => None,
-    }
+    })
 }
 
 impl Simulation {
@@ -219,8 +247,28 @@ fn controller(documents: &[Document]) -> Result<(ControllerKind, &Document), Set
     }
 }
 
+/// Looks for a text of the metadata that YAML takes for a boolean.
+fn has_texts(Document { place, value }: &Document) -> Result<(), SetupError> {
+    let Some(metadata) = value.get("metadata").and_then(Value::as_object) else { return Ok(()) };
+    let is_text = |field: String, value: &Value| match value.as_bool() {
+        Some(value) => Err(SetupError::Boolean { place: place.to_string(), field, value }),
+        None => Ok(()),
+    };
+    for (name, value) in metadata {
+        match (&**name, value) {
+            ("name" | "namespace", value) => is_text(format!("metadata.{name}"), value)?,
+            ("labels" | "annotations", Value::Object(all)) => {
+                all.iter().try_for_each(|(key, value)| is_text(format!("metadata.{name}.{key}"), value))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// The controller as the API server would have stored it.
 fn parsed(document: &Document, kind: ControllerKind) -> Result<Object, SetupError> {
+    has_texts(document)?;
     let mut value = document.value.clone();
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.entry("uid").or_insert(json!("00000000-0000-4000-8000-000000000000"));
@@ -263,7 +311,9 @@ fn world(documents: &[Document], kinds: &KnownKinds, namespace: &str) -> Result<
     let objects = documents.iter().filter(|document| {
         controller_kind(document).is_none() && text(&document.value, "kind") != "CustomResourceDefinition"
     });
-    for Document { place, value } in objects {
+    for document in objects {
+        has_texts(document)?;
+        let Document { place, value } = document;
         let place = || place.to_string();
         let gvk = Gvk::new(text(value, "apiVersion"), text(value, "kind"));
         if gvk.kind.is_empty() || gvk.version.is_empty() {

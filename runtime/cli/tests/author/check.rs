@@ -235,6 +235,39 @@ fn a_controller_is_tried_until_nothing_changes() {
 }
 
 #[test]
+fn each_hook_is_tried_with_its_own_limits() {
+    // Called as customize, by the length of its arguments, it goes round 300,000 times and answers `{}`.
+    let body = r#"(func $main
+        (drop (call $sizes (i32.const 64) (i32.const 68)))
+        (if (i32.le_u (i32.load (i32.const 68)) (i32.const 11))
+          (then (call $print (i32.const 1) (i32.const 15)) (return)))
+        (i32.store (i32.const 72) (i32.const 300000))
+        (loop $next
+          (i32.store (i32.const 72) (i32.sub (i32.load (i32.const 72)) (i32.const 1)))
+          (br_if $next (i32.load (i32.const 72))))
+        (i32.store16 (i32.const 1024) (i32.const 0x7d7b))
+        (call $print (i32.const 1) (i32.const 2)))
+        (data (i32.const 1024) "{\22children\22:[]}")"#;
+    let sizes =
+        "(import \"wasi_snapshot_preview1\" \"args_sizes_get\" (func $sizes (param i32 i32) (result i32)))";
+    let text = format!("(module {sizes} {} {body} (export \"_start\" (func $main)))", crate::IMPORTS);
+    let limited = |instructions: u64| {
+        let mut hook = module()["sync"].clone();
+        hook["wasm"]["limits"] = json!({ "instructions": instructions });
+        hook
+    };
+    let hooks = json!({ "sync": limited(100_000), "customize": limited(100_000_000) });
+    let folder = Folder::new()
+        .with("controller.yaml", composite(&hooks, "InPlace"))
+        .with("crd.yaml", CRD)
+        .with("parent.yaml", PARENT)
+        .with("hook.wasm", wat::parse_str(text).unwrap());
+    folder
+        .metahook(&["check", "hook.wasm", "-f", "controller.yaml", "-f", "crd.yaml", "-f", "parent.yaml"])
+        .is(0, "");
+}
+
+#[test]
 fn what_the_api_server_would_drop_or_refuse_is_found() {
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
         "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},

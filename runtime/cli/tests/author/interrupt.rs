@@ -62,7 +62,7 @@ fn a_command_that_waits_for_a_file_ends() {
 fn a_command_that_waits_for_a_cluster_ends() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let hooks = "  hooks: {sync: {wasm: {configMap: {namespace: n, name: hook}}}}\n";
+    let hooks = "  hooks: {sync: {wasm: {configMap: {namespace: hooks, name: hook}}}}\n";
     let folder = Folder::new()
         .with("controller.yaml", format!("{CONTROLLER}{hooks}"))
         .with("kubeconfig", KUBECONFIG.replace("127.0.0.1:1", &format!("127.0.0.1:{port}")))

@@ -309,6 +309,8 @@ fn files_that_do_not_fit_are_named_with_their_place() {
         .with("podd.yaml", "# first\n---\napiVersion: v1\nkind: Podd\nmetadata: {name: p}")
         .with("nameless.yaml", "{apiVersion: v1, kind: Pod}")
         .with("kindless.yaml", "{metadata: {name: p}}")
+        .with("off.yaml", composite(&module(), "InPlace").replace("\"n\"", "false"))
+        .with("yes.yaml", "{apiVersion: v1, kind: Pod, metadata: {name: p, labels: {app: yes}}}")
         .with("no.yaml", "{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: no}}")
         .with("node.yaml", "{apiVersion: v1, kind: Node, metadata: {name: x, namespace: ns}}")
         .with("text.wasm", "hello");
@@ -320,7 +322,8 @@ fn files_that_do_not_fit_are_named_with_their_place() {
         .is(2, "nameless.yaml, document 1 (line 1): the object is not the JSON of a Kubernetes object");
     run(&["-f", "kindless.yaml"])
         .is(2, "kindless.yaml, document 1 (line 1): the object names no apiVersion and kind");
-    run(&["-f", "no.yaml"]).is(2, "no.yaml, document 1 (line 1): the object is not the JSON of a Kubernetes object: invalid type: boolean");
+    run(&["-f", "no.yaml"]).is(2, "no.yaml, document 1 (line 1): metadata.namespace is the boolean false, and a text is expected: n, no and off are booleans in YAML");
+    run(&["-f", "yes.yaml"]).is(2, "metadata.labels.app is the boolean true");
     run(&["-f", "node.yaml"]).is(2, "Node x has no namespaces, and names the namespace \"ns\"");
     run(&["-f", "parent.yaml"]).is(2, "is the same object as one before it: Thing ns/a");
     run(&["-f", "controller.yaml"]).is(2, "are controllers, and one is tried at a time");
@@ -329,6 +332,7 @@ fn files_that_do_not_fit_are_named_with_their_place() {
     let bare = |arguments: &[&str]| folder.metahook(&[&["render"], arguments].concat());
     bare(&["-f", "crd.yaml"]).is(2, "the files hold no CompositeController and no DecoratorController");
     bare(&[]).is(2, "--file");
+    bare(&["-f", "off.yaml"]).is(2, "off.yaml, document 1 (line 1): n, no and off are booleans in YAML: write such a text in quotes, \"n\": the spec cannot be read: invalid type");
     bare(&["-f", "controller.yaml", "-f", "parent.yaml"])
         .is(2, "controller.yaml, document 1 (line 1): spec: example.com/v1 things is not built in");
     bare(&["-f", "controller.yaml", "-f", "crd.yaml", "--module=hook.wasm"])

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::render::{composite, module};
 use crate::{Folder, prints};
 
 const REQUEST: &str = r#"{"parent": {}, "children": {}, "finalizing": false}"#;
@@ -26,6 +27,18 @@ fn the_answer_is_on_stdout_and_what_it_took_on_stderr() {
     ] {
         ended.is(0, says);
     }
+}
+
+#[test]
+fn limits_of_a_controller_that_no_server_takes_are_an_error() {
+    let mut hooks = module();
+    hooks["sync"]["wasm"]["limits"] = json!({"memory": "1Gi"});
+    let folder = folder().with("controller.yaml", composite(&hooks, "InPlace"));
+    let says = "controller.yaml, document 1 (line 1): spec.hooks.sync.wasm.limits.memory: 1Gi is above";
+    folder.metahook(&[&RUN[..], &["-f", "controller.yaml"]].concat()).is(2, says);
+    let beside = folder.metahook(&RUN);
+    beside.is(0, says);
+    beside.is(0, ": the limits are the server's defaults");
 }
 
 #[test]
