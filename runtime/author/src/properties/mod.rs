@@ -38,7 +38,16 @@ const LATER: Duration = Duration::from_hours(24 * 40);
 const BUDGET_PERCENT: u64 = 50;
 
 /// Parts that are kept of a request that is made smaller: a hook is never asked without.
-const KEPT: [&str; 4] = ["/parent/metadata/name", "/object/metadata/name", "/children", "/attachments"];
+const KEPT: [&str; 8] = [
+    "/parent/metadata/name",
+    "/parent/metadata/namespace",
+    "/parent/spec",
+    "/object/metadata/name",
+    "/object/metadata/namespace",
+    "/object/spec",
+    "/children",
+    "/attachments",
+];
 
 /// A request that the hook is asked with.
 #[derive(Debug, Clone, PartialEq)]
@@ -131,6 +140,28 @@ struct Fault {
     why: String,
 }
 
+impl Fault {
+    /// Whether both are of one kind; of errors of a script, whether their place and type are the same, as in
+    /// `the script failed: hook.py:55: KeyError: 'name'`.
+    fn is_the_same(&self, other: &Self) -> bool {
+        fn place(why: &str) -> Option<(&str, &str)> {
+            let (_, error) = why.split_once("the script failed: ")?;
+            let (place, error) = error.split_once(": ")?;
+            Some((place, error.split([':', ';']).next()?))
+        }
+        self.kind == other.kind && place(&self.why) == place(&other.why)
+    }
+}
+
+/// Pointers of what stays of a request: a server shows each declared kind of children, also without objects.
+fn kept_of(request: &Value) -> Vec<String> {
+    let kinds = ["children", "attachments"].into_iter().flat_map(|field| {
+        let kinds = request[field].as_object().into_iter().flat_map(|kinds| kinds.keys());
+        kinds.map(move |kind| format!("/{field}/{}", kind.replace('~', "~0").replace('/', "~1")))
+    });
+    KEPT.map(str::to_owned).into_iter().chain(kinds).collect()
+}
+
 /// An answer that the server would read, or why there is none.
 struct Answered {
     answer: Result<Value, Fault>,
@@ -168,13 +199,16 @@ impl PropertyCheck {
 
     /// The fault, with a smaller request that shows it.
     async fn smaller(&self, property: Property, hook: HookName, request: Value, fault: Fault) -> Violation {
+        let must_be_allowed = is_allowed(&request, &self.parents);
         let again = async |request: &Value| {
-            if property == Property::AnySpec && !is_allowed(request, &self.parents) {
+            if must_be_allowed && !is_allowed(request, &self.parents) {
                 return false;
             }
-            self.breaks(property, hook, request).await.is_some_and(|found| found.kind == fault.kind)
+            self.breaks(property, hook, request).await.is_some_and(|found| found.is_the_same(&fault))
         };
-        let mut input = shrink(request, &KEPT, again).await;
+        let kept = kept_of(&request);
+        let kept: Vec<_> = kept.iter().map(String::as_str).collect();
+        let mut input = shrink(request, &kept, again).await;
         // The smaller one may show it in other words.
         let fault = self.breaks(property, hook, &input).await.unwrap_or(fault);
         hide(&mut input);
@@ -265,5 +299,36 @@ impl PropertyCheck {
             serde_json::from_slice(&answer).map_err(|error| fault("Answer", &error))
         });
         Answered { answer, declined, usage: called.usage.unwrap_or_default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_smaller_request_shows_the_same_error() {
+        let fault = |why: &str| Fault { kind: "Hook", why: why.to_owned() };
+        let products = fault("the script failed: hook.py:41: KeyError: 'products'; by hook.py:41 in sync");
+        for (why, is_the_same) in [
+            ("the script failed: hook.py:41: KeyError: 'items'", true),
+            ("the script failed: hook.py:55: KeyError: 'Deployment.apps/v1'; by hook.py:55", false),
+            ("the script failed: hook.py:41: TypeError: none", false),
+            ("it trapped", false),
+        ] {
+            assert_eq!(fault(why).is_the_same(&products), is_the_same, "{why}");
+        }
+        assert!(fault("it trapped at a").is_the_same(&fault("it trapped at b")), "a module has no lines");
+    }
+
+    #[test]
+    fn a_declared_kind_and_the_spec_stay_in_a_smaller_request() {
+        let request = json!({ "parent": {}, "children": { "Pod.v1": { "a": {} }, "Job.batch/v1": {} } });
+        let kept = kept_of(&request);
+        for pointer in ["/parent/spec", "/children/Pod.v1", "/children/Job.batch~1v1"] {
+            assert!(kept.iter().any(|kept| kept == pointer), "{pointer} is not in {kept:?}");
+        }
     }
 }
