@@ -211,6 +211,7 @@ async fn reconciles(
         }
     };
     let mut simulation = Simulation::of(&all, options.clone()).map_err(|error| error_chain(&error))?;
+    simulation.label_children().map_err(|error| error_chain(&error))?;
     let rounds = simulation.run(usize::try_from(cycles).unwrap_or(usize::MAX)).await;
     for call in rounds.rounds.iter().flatten().flat_map(|one| &one.calls) {
         outcome.instructions += call.instructions.unwrap_or_default();

@@ -77,7 +77,7 @@ fn what_is_there_stays_and_other_names_are_refused() {
     let folder = Folder::new().with("mine/file", "x");
     folder.metahook(&["new", "mine"]).is(2, "mine is there already: choose another name, or remove it");
     assert_eq!(std::fs::read_dir(folder.path("mine")).unwrap().count(), 1);
-    folder.metahook(&["new", "other", "--lang=c"]).is(2, "possible values: rust, component, go, python");
+    folder.metahook(&["new", "other", "--lang=cobol"]).is(2, "possible values: rust, component, go");
     folder.metahook(&["new", "Other"]).is(2, "lower case letters, digits and dashes");
     folder.metahook(&["new", "../other"]).is(2, "lower case letters, digits and dashes");
 }

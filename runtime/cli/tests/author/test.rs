@@ -119,6 +119,23 @@ fn a_case_has_as_many_calls_as_requests_and_a_controller_of_its_own() {
 }
 
 #[test]
+fn an_observed_object_of_the_parent_is_its_child() {
+    let observed = "
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: a
+  namespace: ns
+  ownerReferences: [{apiVersion: example.com/v1, kind: Thing, name: a, controller: true}]
+data: {text: old}
+";
+    let folder = folder().with("tests/reconcile/observed.yaml", observed);
+    folder.metahook(&["test", "--bless"]).is(0, "");
+    let plan = std::fs::read_to_string(folder.path("tests/reconcile/plan.yaml")).unwrap();
+    assert!(plan.contains("change: replace") && !plan.contains("change: create"), "{plan}");
+}
+
+#[test]
 fn a_plan_may_ask_for_fewer_reconciles() {
     let folder = blessed().with("tests/reconcile/plan.yaml", "cycles: 1\n");
     folder.metahook(&["test", "--bless"]).is(0, "");
