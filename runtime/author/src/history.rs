@@ -1,19 +1,18 @@
 //! `metahook history`: the versions that a server keeps of a controller's modules and scripts, and which of them is meant.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 
 use metahook_core::api::hook::HookName;
-use metahook_core::bundle::ModulePlace;
 use metahook_core::object::id::ObjectId;
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::objects::RequestError;
-use metahook_server::hook::wasm::compile::{ModuleBounds, ModuleError};
+use metahook_server::hook::wasm::compile::ModuleError;
 use metahook_server::hook::wasm::source::kept::Kept;
 
 use crate::controllers::{self, FindError, plain};
 use crate::deploy::packed::ApplyPackedError;
-use crate::kept_places::{KeptPlaces, Trust};
+use crate::kept_places::{HookPlace, KeptPlaces, Trust};
 use crate::pack::PackError;
 use crate::version_figures::VersionFigures;
 
@@ -93,20 +92,6 @@ pub struct HistoryLine {
 pub struct History {
     id: ObjectId,
     places: Vec<HookPlace>,
-}
-
-/// A place where a module is stored, the hooks that call it, and what is kept of it.
-pub(crate) struct HookPlace {
-    pub(crate) place: ModulePlace,
-    pub(crate) hooks: Vec<HookName>,
-    pub(crate) running: Option<String>,
-    /// The digest of what is stored there now: it may be refused, so that another version runs.
-    pub(crate) stored: Option<String>,
-    /// By the field: what the hooks pin.
-    pub(crate) pins: BTreeMap<String, String>,
-    pub(crate) kept: Vec<Kept>,
-    /// By digest.
-    pub(crate) figures: BTreeMap<String, VersionFigures>,
 }
 
 impl History {
@@ -196,23 +181,6 @@ pub struct Target<'a> {
     pub(crate) kept: &'a Kept,
 }
 
-impl HookPlace {
-    /// The version that is stored, where it is kept.
-    pub(crate) fn left(&self) -> Option<&str> {
-        let stored = self.stored.as_deref()?;
-        self.kept.iter().map(|kept| &*kept.version.digest).find(|digest| *digest == stored)
-    }
-
-    pub(crate) fn names(&self) -> String {
-        self.hooks.iter().map(|hook| hook.as_str()).collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// What was stored is read, whatever its size.
-pub(crate) fn all_sizes() -> ModuleBounds {
-    ModuleBounds { packed: u64::MAX, ..ModuleBounds::default() }
-}
-
 fn several_found(digest: String, found: &[(&HookPlace, &Kept)]) -> HistoryError {
     let all: BTreeSet<_> = found.iter().map(|(_, kept)| &*kept.version.digest).collect();
     if all.len() == 1 {
@@ -230,7 +198,10 @@ fn digests<'a>(kept: impl Iterator<Item = &'a Kept>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use metahook_core::api::kept::KeptVersion;
+    use metahook_core::bundle::ModulePlace;
     use metahook_core::object::id::{Gvk, Key, Resource};
 
     use super::*;

@@ -11,14 +11,27 @@ use metahook_core::object::id::Key;
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::config_maps::read_config_map;
 use metahook_server::cluster::objects::RequestError;
-use metahook_server::hook::wasm::compile::Digest;
-use metahook_server::hook::wasm::source::kept::{kept_namespaces, kept_versions};
+use metahook_server::hook::wasm::compile::{Digest, ModuleBounds};
+use metahook_server::hook::wasm::source::kept::{Kept, kept_namespaces, kept_versions};
 use metahook_server::hook::wasm::source::unpack::unpack;
 use serde_json::Value;
 
 use crate::controllers::{self, plain};
-use crate::history::{HookPlace, all_sizes};
-use crate::version_figures::figures;
+use crate::version_figures::{VersionFigures, figures};
+
+/// A place where a module is stored, the hooks that call it, and what is kept of it.
+pub(crate) struct HookPlace {
+    pub(crate) place: ModulePlace,
+    pub(crate) hooks: Vec<HookName>,
+    pub(crate) running: Option<String>,
+    /// The digest of what is stored there now: it may be refused, so that another version runs.
+    pub(crate) stored: Option<String>,
+    /// By the field: what the hooks pin.
+    pub(crate) pins: BTreeMap<String, String>,
+    pub(crate) kept: Vec<Kept>,
+    /// By digest.
+    pub(crate) figures: BTreeMap<String, VersionFigures>,
+}
 
 /// The places of a controller's modules, and the hooks that call each.
 pub(crate) struct KeptPlaces<'a> {
@@ -85,6 +98,23 @@ impl<'a> KeptPlaces<'a> {
         all.remove(namespace);
         all
     }
+}
+
+impl HookPlace {
+    /// The version that is stored, where it is kept.
+    pub(crate) fn left(&self) -> Option<&str> {
+        let stored = self.stored.as_deref()?;
+        self.kept.iter().map(|kept| &*kept.version.digest).find(|digest| *digest == stored)
+    }
+
+    pub(crate) fn names(&self) -> String {
+        self.hooks.iter().map(|hook| hook.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What was stored is read, whatever its size.
+pub(crate) fn all_sizes() -> ModuleBounds {
+    ModuleBounds { packed: u64::MAX, ..ModuleBounds::default() }
 }
 
 fn source(place: &ModulePlace) -> String {
