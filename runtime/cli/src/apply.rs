@@ -108,9 +108,10 @@ impl Apply {
         for (place, path) in scripts {
             let _step = Progress::of_stderr().step(format!("compiling {}", path.display()));
             let file = HookFile { path: path.clone(), language: place.language };
-            // The file is read once more, and errors of this machine are no reason to stop.
+            // The file is read once more. Errors of this machine are no reason to stop, and packing names the bound of a ConfigMap.
             if let Err(LoadError::Module { path, source }) = sandbox.load(&file).await
                 && !source.may_heal()
+                && !matches!(source, ModuleError::ScriptSize { .. })
             {
                 return Err(ApplyError::Script { path, source });
             }
