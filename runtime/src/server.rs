@@ -283,7 +283,11 @@ fn server_metrics(
 /// The budget of all caches.
 fn cache_budget(settings: &Settings) -> CacheBudget {
     let bytes = settings.cache_budget.or_else(default_cache_budget);
-    tracing::info!(bytes, "cache budget");
+    if let Some(bytes) = bytes {
+        tracing::info!(bytes, "cache budget");
+    } else {
+        tracing::info!("there is no cache budget: neither --cache-budget nor the cgroup sets one");
+    }
     CacheBudget::new(bytes)
 }
 

@@ -1,6 +1,7 @@
 //! `metahook apply` and `metahook delete`: a folder as a scaffold has it, to a cluster and away again.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
@@ -34,6 +35,8 @@ fn folder(test: &Fixture) -> Result<PathBuf> {
     }
     Ok(folder)
 }
+
+const TRAPS: &str = r#"(module (memory (export "memory") 1) (func (export "_start") unreachable))"#;
 
 const GOODBYE: &str = "goodbye.wasm";
 
@@ -91,8 +94,14 @@ pub(crate) async fn files_and_a_module_are_applied_until_ready_and_deleted_in_or
     std::fs::write(folder.join(MODULE), wat::parse_str("(module)")?)?;
     metahook(test, "apply", &folder, &["--timeout=0"]).await?;
     test.controllers().until(test.name(), "with a refused module", has_refused_module).await?;
-    let refused = metahook(test, "apply", &folder, &["--timeout=1s"]).await.err().context("it is refused")?;
-    ensure!(format!("{refused:#}").contains("ModulesLoaded is False"), "{refused:#}");
+    let start = Instant::now();
+    let refused = metahook(test, "apply", &folder, &["--timeout=5m"]).await.err().context("it is refused")?;
+    ensure!(format!("{refused:#}").contains("only another version helps: ModulesLoaded"), "{refused:#}");
+    ensure!(start.elapsed() < Duration::from_mins(1), "it was waited for: {refused:#}");
+    // One that fails for each parent.
+    std::fs::write(folder.join(MODULE), wat::parse_str(TRAPS)?)?;
+    let failed = metahook(test, "apply", &folder, &["--timeout=5m"]).await.err().context("it fails")?;
+    ensure!(format!("{failed:#}").contains("is ready; its first reconcile failed: 1 of 1"), "{failed:#}");
     build(&folder, "two")?;
     metahook(test, "apply", &folder, &[]).await?;
 

@@ -132,7 +132,7 @@ async fn a_version_is_put_back(day: &mut Fixture) -> Result<()> {
     ensure!(lines[0].failing == "0" && is_number(&lines[0].instructions), "{said}");
     ensure!(lines[0].by == MANAGER && lines[1].by != MANAGER, "{said}");
     ensure!(lines[1].failing == "0" && is_number(&lines[1].instructions), "{said}");
-    let said = types(day, &format!("rollback {name} --server-namespace default")).await?;
+    let said = types(day, &format!("rollback {name}")).await?;
     let first = digest(script("one").as_bytes());
     ensure!(said.contains(&format!("back to sha256:{first}")), "{said}");
     until_child(day, "a", "one").await?;
@@ -148,7 +148,7 @@ async fn a_failing_version_is_seen_to_fail(day: &mut Fixture) -> Result<()> {
     ensure!(lines[0].is_running && lines[0].digest.ends_with(&failing) && lines[0].failing == "2", "{said}");
     let name = day.name().to_owned();
     let first = digest(script("one").as_bytes());
-    types(day, &format!("rollback {name} --to {first} --server-namespace default")).await?;
+    types(day, &format!("rollback {name} --to {first}")).await?;
     let runs =
         |cc: &Value| text(cc, "/status/hooks/sync/digest").ends_with(&first) && cc["status"]["failing"] == 0;
     day.until_controller("the first version runs", runs).await?;
@@ -172,7 +172,7 @@ struct Line {
 /// What `metahook history` prints, and its lines.
 async fn history(day: &mut Fixture) -> Result<(String, Vec<Line>)> {
     let name = day.name().to_owned();
-    let said = types(day, &format!("history {name} --server-namespace default")).await?;
+    let said = types(day, &format!("history {name}")).await?;
     let line = |line: &str| {
         // Two hooks have one source: the first column has two words.
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();

@@ -50,20 +50,24 @@ async fn tutorial(test: &mut Fixture, page: &str, language: &str, hook: &str) ->
     let folder = scratch.join("website");
     std::fs::remove_dir_all(folder.join("tests"))?;
     let files = files(&page)?;
-    ensure!(files.len() == 4, "{:?}", files.keys());
+    ensure!(files.len() == 5, "{:?}", files.keys());
+    std::fs::create_dir_all(folder.join("tests/running"))?;
     for (name, text) in &files {
-        ensure!(folder.join(name).is_file(), "{name} is no file of the scaffold");
+        let is_known = folder.join(name).is_file() || name.starts_with("tests/running/");
+        ensure!(is_known, "{name} is no file of the scaffold");
         std::fs::write(folder.join(name), text)?;
     }
     let mut said = String::new();
     let commands = offline(&page);
-    ensure!(commands.len() == 5, "{commands:?}");
+    ensure!(commands.len() == 7, "{commands:?}");
     for command in commands {
         for one in command.split(" && ") {
             said += &runs(&folder, None, &one.split(' ').collect::<Vec<_>>()).await?;
         }
     }
-    ensure!(said.contains("1 passed, 0 failed") && !said.contains("FAIL"), "{said}");
+    ensure!(said.contains("2 passed, 0 failed") && !said.contains("FAIL"), "{said}");
+    let plan = std::fs::read_to_string(folder.join("tests/running/plan.yaml"))?;
+    ensure!(plan.contains("ready: 2"), "{plan}");
     on_the_cluster(test, &folder, hook).await
 }
 
@@ -98,7 +102,8 @@ async fn on_the_cluster(test: &mut Fixture, folder: &Path, hook: &str) -> Result
     std::fs::write(folder.join(hook), good.replacen('(', "((", 1))?;
     let refused = runs(folder, None, &[&apply[..], &["--timeout=1s"]].concat()).await.err();
     let refused = format!("{:#}", refused.context("a script with a mistake was accepted")?);
-    ensure!(refused.contains("SyntaxError") && refused.contains(hook), "{refused}");
+    ensure!(refused.contains("SyntaxError") && refused.contains(&format!("{hook}:")), "{refused}");
+    ensure!(refused.contains("is not applied"), "something was written: {refused}");
 
     let delete = ["metahook", "delete", "-f", ".", "--crds", "--kubeconfig", &kubeconfig];
     runs(folder, None, &delete).await?;

@@ -1,25 +1,23 @@
 //! `metahook history`: the versions that a server keeps of a controller's modules and scripts, and which of them is meant.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 
 use metahook_core::api::hook::HookName;
-use metahook_core::api::kept::source_id;
-use metahook_core::api::packed::{Index, index_key};
-use metahook_core::bundle::{ModulePlace, modules_of};
-use metahook_core::object::id::{Key, ObjectId};
+use metahook_core::object::id::ObjectId;
 use metahook_server::cluster::api_client::ApiClient;
-use metahook_server::cluster::config_maps::read_config_map;
 use metahook_server::cluster::objects::RequestError;
-use metahook_server::hook::wasm::compile::{Digest, ModuleBounds, ModuleError};
-use metahook_server::hook::wasm::source::kept::{Kept, kept_versions};
-use metahook_server::hook::wasm::source::unpack::unpack;
-use serde_json::Value;
+use metahook_server::hook::wasm::compile::ModuleError;
+use metahook_server::hook::wasm::source::kept::Kept;
 
 use crate::controllers::{self, FindError, plain};
 use crate::deploy::packed::ApplyPackedError;
+use crate::kept_places::{HookPlace, KeptPlaces, Trust};
 use crate::pack::PackError;
-use crate::version_figures::{VersionFigures, figures};
+use crate::version_figures::VersionFigures;
+
+/// The namespace of a server in a cluster.
+const DEFAULT_NAMESPACE: &str = "metacontroller";
 
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
@@ -30,9 +28,9 @@ pub enum HistoryError {
     #[error("{controller} calls no module and no script: there is nothing to go back to")]
     NoModules { controller: String },
     #[error(
-        "no version of {controller} is kept in the namespace {namespace}: name the server's by --server-namespace; a server keeps each version that it loads, unless --kept-versions is 0"
+        "no version of {controller} is kept in the namespace {namespace}{elsewhere}: name the server's by --server-namespace; a server keeps each version that it loads, unless --kept-versions is 0"
     )]
-    NothingKept { controller: String, namespace: String },
+    NothingKept { controller: String, namespace: String, elsewhere: String },
     #[error("{digest}: no kept version of {controller} has a digest that begins so; kept are {kept}")]
     NotKept { controller: String, digest: String, kept: String },
     #[error("{digest:?} begins several digests: {found}; write more of it")]
@@ -63,6 +61,18 @@ pub enum HistoryError {
     Print(#[from] io::Error),
 }
 
+impl HistoryError {
+    fn nothing_kept(id: &ObjectId, namespace: &str, others: &BTreeSet<String>) -> Self {
+        let others = others.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let elsewhere = if others.is_empty() { others } else { format!(", but there are some in {others}") };
+        Self::NothingKept { controller: id.to_string(), namespace: namespace.to_owned(), elsewhere }
+    }
+}
+
+fn is_kept(places: &[HookPlace]) -> bool {
+    places.iter().any(|place| !place.kept.is_empty())
+}
+
 /// A version that is kept.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HistoryLine {
@@ -84,57 +94,33 @@ pub struct History {
     places: Vec<HookPlace>,
 }
 
-/// A place where a module is stored, the hooks that call it, and what is kept of it.
-pub(crate) struct HookPlace {
-    pub(crate) place: ModulePlace,
-    pub(crate) hooks: Vec<HookName>,
-    running: Option<String>,
-    /// The digest of what is stored there now: it may be refused, so that another version runs.
-    stored: Option<String>,
-    /// By the field: what the hooks pin.
-    pub(crate) pins: BTreeMap<String, String>,
-    kept: Vec<Kept>,
-    /// By digest.
-    figures: BTreeMap<String, VersionFigures>,
-}
-
 impl History {
-    /// Reads what is kept of a controller's modules. `namespace`: the server's, where tenants write nothing.
+    /// Reads what is kept of a controller's modules. `namespace`: the server's, where tenants write nothing; where it is not named the
+    /// default, or else the only other one where versions are kept that ran: the controller's status names their digests.
     ///
     /// # Errors
     /// There is no such controller, or nothing is kept of it.
-    pub async fn read(api: &ApiClient, name: &str, namespace: &str) -> Result<Self, HistoryError> {
+    pub async fn read(api: &ApiClient, name: &str, namespace: Option<&str>) -> Result<Self, HistoryError> {
         let (id, controller) = controllers::find(api, name).await?;
-        let status = controllers::status(&controller);
-        let uid = controller.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-        let mut hooks = BTreeMap::<ModulePlace, Vec<HookName>>::new();
-        for (place, hook) in modules_of(&controller) {
-            hooks.entry(place).or_default().extend(hook);
-        }
-        hooks.retain(|_, hooks| !hooks.is_empty());
-        if hooks.is_empty() {
+        let places = KeptPlaces::of(api, &controller);
+        if places.is_empty() {
             return Err(HistoryError::NoModules { controller: id.to_string() });
         }
-        let mut places = Vec::new();
-        for (place, hooks) in hooks {
-            let source = source_id(place.language, [&place.namespace, &place.name, &place.key]);
-            let mut kept = kept_versions(api, namespace, &source).await?;
-            kept.retain(|kept| kept.owners.iter().any(|owner| owner == uid));
-            let digest = |hook: &HookName| status.hooks.get(hook.as_str())?.digest.clone();
-            let running = hooks.iter().find_map(digest).map(|digest| plain(&digest));
-            let figures = figures(&status, &hooks);
-            let pins = hooks.iter().flat_map(|hook| pins(&controller, *hook)).collect();
-            // Who may not read it may still list what is kept.
-            let stored = stored_digest(api, &place).await.unwrap_or_default();
-            places.push(HookPlace { place, hooks, running, stored, pins, kept, figures });
+        let home = namespace.unwrap_or(DEFAULT_NAMESPACE);
+        let kept = places.kept_in(home, Trust::All).await?;
+        if is_kept(&kept) {
+            return Ok(Self { id, places: kept });
         }
-        if places.iter().all(|place| place.kept.is_empty()) {
-            return Err(HistoryError::NothingKept {
-                controller: id.to_string(),
-                namespace: namespace.to_owned(),
-            });
+        let others = places.other_namespaces(home).await;
+        let mut found = Vec::new();
+        for other in others.iter().filter(|_| namespace.is_none()) {
+            let kept = places.kept_in(other, Trust::Ran).await?;
+            found.extend(Some(kept).filter(|kept| is_kept(kept)));
         }
-        Ok(Self { id, places })
+        match (found.pop(), found.is_empty()) {
+            (Some(places), true) => Ok(Self { id, places }),
+            _ => Err(HistoryError::nothing_kept(&id, home, &others)),
+        }
     }
 
     /// The newest first, place by place.
@@ -195,45 +181,6 @@ pub struct Target<'a> {
     pub(crate) kept: &'a Kept,
 }
 
-impl HookPlace {
-    /// The version that is stored, where it is kept.
-    pub(crate) fn left(&self) -> Option<&str> {
-        let stored = self.stored.as_deref()?;
-        self.kept.iter().map(|kept| &*kept.version.digest).find(|digest| *digest == stored)
-    }
-
-    pub(crate) fn names(&self) -> String {
-        self.hooks.iter().map(|hook| hook.as_str()).collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// What the hook pins, by the field.
-fn pins(controller: &Value, hook: HookName) -> impl Iterator<Item = (String, String)> {
-    ["wasm", "script"].into_iter().filter_map(move |kind| {
-        let hook = hook.as_str();
-        let pinned = controller.pointer(&format!("/spec/hooks/{hook}/{kind}/sha256"))?.as_str()?;
-        Some((format!("spec.hooks.{hook}.{kind}.sha256"), plain(pinned)))
-    })
-}
-
-/// The digest of what a ConfigMap holds now; `None` where that is no module.
-async fn stored_digest(api: &ApiClient, place: &ModulePlace) -> Result<Option<String>, RequestError> {
-    let map = read_config_map(api, &Key::new(&place.namespace, &place.name)).await?.unwrap_or_default();
-    let (mut binary, mut text) = (map.binary_data.unwrap_or_default(), map.data.unwrap_or_default());
-    if let Some(index) = text.get(&index_key(&place.key)) {
-        return Ok(Index::parse(index, u64::MAX).ok().map(|index| index.sha256));
-    }
-    let stored = binary.remove(&place.key).map(|bytes| bytes.0);
-    let stored = stored.or_else(|| text.remove(&place.key).map(String::into_bytes));
-    let bytes = stored.and_then(|stored| unpack(stored, &all_sizes()).ok());
-    Ok(bytes.map(|bytes| Digest::of(&bytes).hex()))
-}
-
-/// What was stored is read, whatever its size.
-pub(crate) fn all_sizes() -> ModuleBounds {
-    ModuleBounds { packed: u64::MAX, ..ModuleBounds::default() }
-}
-
 fn several_found(digest: String, found: &[(&HookPlace, &Kept)]) -> HistoryError {
     let all: BTreeSet<_> = found.iter().map(|(_, kept)| &*kept.version.digest).collect();
     if all.len() == 1 {
@@ -251,8 +198,11 @@ fn digests<'a>(kept: impl Iterator<Item = &'a Kept>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use metahook_core::api::kept::KeptVersion;
-    use metahook_core::object::id::{Gvk, Resource};
+    use metahook_core::bundle::ModulePlace;
+    use metahook_core::object::id::{Gvk, Key, Resource};
 
     use super::*;
 
@@ -323,6 +273,16 @@ mod tests {
     }
 
     #[test]
+    fn other_namespaces_with_kept_versions_are_named() {
+        let error = |others: &[&str]| {
+            let others = others.iter().map(|one| (*one).to_owned()).collect();
+            HistoryError::nothing_kept(&controller(), "metacontroller", &others).to_string()
+        };
+        assert!(error(&["a", "b"]).contains("namespace metacontroller, but there are some in a, b: name"));
+        assert!(error(&[]).contains("namespace metacontroller: name the server's"));
+    }
+
+    #[test]
     fn hooks_in_several_places_are_named() {
         let both = || {
             vec![
@@ -338,15 +298,5 @@ mod tests {
         };
         assert!(target(same(), Some("aa"), None).unwrap_err().ends_with("--hook, of sync; finalize"));
         assert_eq!(target(same(), Some("aa"), Some(HookName::Finalize)).as_deref(), Ok("aa1"));
-    }
-
-    #[test]
-    fn the_pins_of_a_hook_are_known_by_their_fields() {
-        let controller = serde_json::json!({ "spec": { "hooks": {
-            "sync": { "wasm": { "sha256": "sha256:cc1" } }, "finalize": { "script": {} },
-        } } });
-        let pinned: Vec<_> = pins(&controller, HookName::Sync).collect();
-        assert_eq!(pinned, [("spec.hooks.sync.wasm.sha256".to_owned(), "cc1".to_owned())]);
-        assert_eq!(pins(&controller, HookName::Finalize).count(), 0);
     }
 }

@@ -13,7 +13,7 @@
 //! - `pack`: modules as they are stored
 //! - `deploy`: bundles of an author's files
 //! - `dev`: a session of an author's server
-//! - `controllers`, `pause`, `status`, `history`, `rollback`: controllers by name; objects left alone for a while; how the controllers stand; the
+//! - `controllers`, `pause`, `status`, `history`, `kept_places`, `rollback`: controllers by name; objects left alone for a while; how the controllers stand; the
 //!   way back to an earlier version
 //!
 //! - `progress`: steps of commands that take long, told on a terminal
@@ -28,6 +28,7 @@ pub mod documents;
 pub mod folders;
 pub mod history;
 pub mod hook_modules;
+mod kept_places;
 pub mod kinds;
 pub mod pack;
 pub mod pause;

@@ -1,4 +1,5 @@
-//! Progress of commands: a step that takes longer than a second is told on stderr, where that is a terminal.
+//! Progress of commands: on a terminal a step that takes longer than a second is told on stderr, elsewhere one that takes longer
+//! than five.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -14,9 +15,15 @@ use metahook_server::telemetry::escape;
 /// A step that ends sooner is not shown.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
-/// Where steps are told; nowhere by default.
+/// Nor is one that ends sooner than this, where stderr is no terminal, but a log for example.
+const LOGGED_AFTER: Duration = Duration::from_secs(5);
+
+/// Where steps are told, and after which time; nowhere by default.
 #[derive(Clone, Default)]
-pub struct Progress(Option<Arc<Mutex<dyn Write + Send>>>);
+pub struct Progress {
+    to: Option<Arc<Mutex<dyn Write + Send>>>,
+    after: Duration,
+}
 
 /// A step under way, until it is dropped.
 #[must_use = "the step ends when this is dropped"]
@@ -30,20 +37,20 @@ pub(crate) struct WaitStep {
 }
 
 impl Progress {
-    /// Steps are shown on stderr; nowhere where that is no terminal.
+    /// Steps are shown on stderr.
     pub fn of_stderr() -> Self {
-        let is_terminal = io::stderr().is_terminal();
-        Self(is_terminal.then(|| Arc::new(Mutex::new(io::stderr())) as Arc<Mutex<dyn Write + Send>>))
+        let after = if io::stderr().is_terminal() { TOLD_AFTER } else { LOGGED_AFTER };
+        Self { to: Some(Arc::new(Mutex::new(io::stderr()))), after }
     }
 
     /// `what` is done, for example "compiling hook.wasm".
     pub fn step(&self, what: impl Into<String>) -> Step {
-        self.step_after(TOLD_AFTER, what.into())
+        self.step_after(self.after, what.into())
     }
 
     /// A thread tells: the step may leave this one no time.
     fn step_after(&self, delay: Duration, what: String) -> Step {
-        if self.0.is_none() {
+        if self.to.is_none() {
             return Step(None);
         }
         let ((done, ended), progress) = (mpsc::channel(), self.clone());
@@ -62,7 +69,7 @@ impl Progress {
 
     /// Who cannot read it loses nothing.
     fn tell(&self, what: &str) {
-        if let Some(to) = &self.0 {
+        if let Some(to) = &self.to {
             drop(writeln!(lock(to), "metahook: {} …", escape(what)));
         }
     }
@@ -71,7 +78,7 @@ impl Progress {
 impl WaitStep {
     /// Tells each reason once.
     pub(crate) fn because(&mut self, why: &str) {
-        if self.since.elapsed() >= TOLD_AFTER && self.told != why {
+        if self.since.elapsed() >= self.progress.after && self.told != why {
             self.progress.tell(why);
             why.clone_into(&mut self.told);
         }
@@ -95,7 +102,9 @@ pub(crate) mod tests {
     pub(crate) fn recorded() -> (Progress, impl Fn() -> String) {
         let told = Arc::new(Mutex::new(Vec::new()));
         let to: Arc<Mutex<dyn Write + Send>> = Arc::clone(&told) as _;
-        (Progress(Some(to)), move || String::from_utf8(lock(&told).clone()).unwrap())
+        (Progress { to: Some(to), after: TOLD_AFTER }, move || {
+            String::from_utf8(lock(&told).clone()).unwrap()
+        })
     }
 
     #[test]

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use crate::controllers::{plain, status};
 use crate::deploy::packed::apply_packed;
-use crate::history::{HistoryError, Target, all_sizes};
+use crate::history::{HistoryError, Target};
+use crate::kept_places::all_sizes;
 use crate::pack::{PackTarget, Packed, pack, pack_script};
 use crate::yaml;
 

@@ -1,21 +1,25 @@
 //! `metahook apply` and `metahook delete`: an author's files and modules to a cluster in one go, and away again.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use metahook_core::bundle::Bundle;
+use metahook_core::bundle::{Bundle, ModulePlace};
 
+use super::author_flags::RunnerFlags;
 use super::cluster_flags::ReachFlags;
 use super::pause;
 use metahook_author::deploy::modules::{ModuleFlag, ModulesError, assign};
 use metahook_author::deploy::{DeployError, Deployment};
 use metahook_author::documents::{self, Document, DocumentError};
-use metahook_author::hook_modules::FoundFiles;
+use metahook_author::hook_modules::{FoundFiles, HookFile};
 use metahook_author::progress::Progress;
+use metahook_author::sandbox::{LoadError, Sandbox};
 use metahook_server::cluster::api_client::ConnectError;
+use metahook_server::hook::wasm::compile::ModuleError;
 
 #[derive(Debug, Args)]
 pub struct Apply {
@@ -24,6 +28,8 @@ pub struct Apply {
     /// The file of a module or script: of the ConfigMap of this name that a controller names, `hook=PATH` or `namespace/hook=PATH`; a path alone where there is one such ConfigMap. Several times for several; when absent the only module that Cargo built beside the files, or the file beside them that has the name of the key.
     #[arg(long, value_name = "NAME=PATH", value_parser = ModuleFlag::parse)]
     pub module: Vec<ModuleFlag>,
+    #[command(flatten)]
+    pub runners: RunnerFlags,
 }
 
 #[derive(Debug, Args)]
@@ -58,6 +64,8 @@ pub enum ApplyError {
     Empty,
     #[error(transparent)]
     Modules(#[from] ModulesError),
+    #[error("{} is not applied", path.display())]
+    Script { path: PathBuf, source: ModuleError },
     #[error("no cluster")]
     Connect(#[from] ConnectError),
     #[error(transparent)]
@@ -85,8 +93,30 @@ impl Apply {
         let needed = bundle.modules(&deployment.namespace);
         let places: Vec<_> = needed.keys().collect();
         let files = assign(&places, &self.module, &found)?;
+        self.parse_scripts(&files).await?;
         self.bundle.is_reachable(&deployment).await?;
         Ok(deployment.apply(&bundle, &files, &mut say).await?)
+    }
+
+    /// Scripts that no server would take are refused before anything is written, where their interpreters are on this machine.
+    async fn parse_scripts(&self, files: &BTreeMap<ModulePlace, PathBuf>) -> Result<(), ApplyError> {
+        let mut scripts = files.iter().filter(|(place, _)| place.language.is_some()).peekable();
+        if scripts.peek().is_none() {
+            return Ok(());
+        }
+        let Ok(sandbox) = Sandbox::new(self.runners.module_settings()) else { return Ok(()) };
+        for (place, path) in scripts {
+            let _step = Progress::of_stderr().step(format!("compiling {}", path.display()));
+            let file = HookFile { path: path.clone(), language: place.language };
+            // The file is read once more. Errors of this machine are no reason to stop, and packing names the bound of a ConfigMap.
+            if let Err(LoadError::Module { path, source }) = sandbox.load(&file).await
+                && !source.may_heal()
+                && !matches!(source, ModuleError::ScriptSize { .. })
+            {
+                return Err(ApplyError::Script { path, source });
+            }
+        }
+        Ok(())
     }
 }
 

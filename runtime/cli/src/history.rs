@@ -16,9 +16,9 @@ pub struct HistoryFlags {
     /// Name of the controller; `compositecontroller/NAME` where there is a DecoratorController of that name, too.
     #[arg(value_name = "CONTROLLER")]
     pub controller: String,
-    /// Namespace of the server, where it keeps versions. Those of other namespaces do not count: anybody may have written them.
-    #[arg(long, value_name = "NAMESPACE", default_value = "metacontroller", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    pub server_namespace: String,
+    /// Namespace of the server, where it keeps versions. When absent metacontroller; where nothing is kept there, the only other namespace with versions that the controller's status names.
+    #[arg(long, value_name = "NAMESPACE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub server_namespace: Option<String>,
     #[command(flatten)]
     pub reach: ReachFlags,
 }
@@ -65,7 +65,7 @@ fn hook(name: &str) -> HookName {
 impl HistoryFlags {
     async fn read(&self) -> Result<(ApiClient, History), HistoryCommandError> {
         let api = self.reach.reached().await?;
-        let history = History::read(&api, &self.controller, &self.server_namespace).await?;
+        let history = History::read(&api, &self.controller, self.server_namespace.as_deref()).await?;
         Ok((api, history))
     }
 

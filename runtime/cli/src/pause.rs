@@ -10,7 +10,11 @@ use crate::values::pause as duration;
 use metahook_author::pause::{Changed, PauseError, Pauser, Shown};
 use metahook_server::cluster::api_client::ConnectError;
 
+/// What `--help` ends with.
+const EXAMPLES: &str = "Examples:\n  metahook pause controller NAME\n  metahook pause shops NAMESPACE/NAME\n\n`metahook resume` takes the same words.";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct PauseFlags {
     /// `controller`, for a whole controller; or the kind of an object that controllers reconcile: its plural, singular or full name, such as `hellos.example.com`.
     pub kind: String,

@@ -104,15 +104,19 @@ pub enum TestError {
     Write { file: PathBuf, source: io::Error },
     #[error("{failed} of {all} cases failed")]
     Failed { failed: usize, all: usize },
+    #[error(
+        "{newly} of {all} blessed cases end in an error, and did not before: mend the hook, or bless again where the errors are meant"
+    )]
+    EndInErrors { newly: usize, all: usize },
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
 
 impl TestError {
-    /// 1: a case failed, or the server would not take the module. 2: the files or the flags.
+    /// 1: a case failed or was blessed with a new error, or the server would not take the module. 2: the files or the flags.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Failed { .. } => 1,
+            Self::Failed { .. } | Self::EndInErrors { .. } => 1,
             Self::Files(error) if error.is_refusal() => 1,
             _ => 2,
         }
@@ -179,16 +183,12 @@ impl Test {
             files: self.hooks.files(&self.modules(&shared).map_err(HookFilesError::from)?).await?,
         };
         let mut baseline = self.baseline()?;
-        let mut all = Vec::new();
+        let (mut all, mut newly) = (Vec::new(), 0);
         for case in cases {
             let step = Progress::of_stderr().step(format!("running {}", case.name));
             let outcome = run(&case, &shared, &options).await;
             drop(step);
-            for why in
-                outcome.compared.iter().filter(|one| self.bless && !one.is_same()).filter_map(Compared::error)
-            {
-                writeln!(say, "{}: what is written ends in an error: {}", escape(&case.name), escape(why))?;
-            }
+            newly += usize::from(self.bless && outcome.compared.iter().any(Compared::is_new_error));
             let name = case.name.clone();
             let ran = self.judge(name, &case.folder, outcome, &mut baseline, colours)?;
             if self.output != Output::Json {
@@ -204,18 +204,32 @@ impl Test {
         if let Some(file) = &self.junit {
             write_file(file, &junit(&all))?;
         }
+        self.summarize(&all, newly, out)
+    }
+
+    /// `newly`: blessed cases that end in an error, and did not before.
+    fn summarize(&self, all: &[Ran], newly: usize, out: &mut impl Write) -> Result<(), TestError> {
         let failed = all.iter().filter(|one| !one.failures.is_empty()).count();
-        match self.output {
-            Output::Json => writeln!(out, "{:#}", json(&all))?,
-            Output::Text | Output::Github => writeln!(out, "{} passed, {failed} failed", all.len() - failed)?,
+        let errors = all.iter().filter(|one| one.error.is_some()).count();
+        if self.output == Output::Json {
+            writeln!(out, "{:#}", json(all))?;
+        } else {
+            let errors = if errors > 0 { format!(", {errors} end in an error") } else { String::new() };
+            writeln!(out, "{} passed, {failed} failed{errors}", all.len() - failed)?;
         }
-        if failed > 0 { Err(TestError::Failed { failed, all: all.len() }) } else { Ok(()) }
+        match (failed, newly) {
+            (0, 0) => Ok(()),
+            (0, newly) => Err(TestError::EndInErrors { newly, all: all.len() }),
+            (failed, _) => Err(TestError::Failed { failed, all: all.len() }),
+        }
     }
 
     fn print(&self, ran: &Ran, out: &mut impl Write, say: &mut impl Write) -> io::Result<()> {
         ran.wrote.iter().try_for_each(|file| writeln!(out, "wrote {}", file.display()))?;
         let word = if ran.failures.is_empty() { "ok  " } else { "FAIL" };
-        writeln!(out, "{word} {} ({} instructions)", escape(&ran.name), ran.instructions)?;
+        let ends = ran.error.as_ref().map(|why| format!("ends in an error: {}; ", escape(why)));
+        let ends = ends.unwrap_or_default();
+        writeln!(out, "{word} {} ({ends}{} instructions)", escape(&ran.name), ran.instructions)?;
         if self.output == Output::Github {
             write!(out, "{}", github(ran))?;
         } else {
@@ -278,7 +292,8 @@ impl Test {
             let why = format!("{used} instructions are more than {max} (--max-instructions)");
             failures.push((folder.to_owned(), why));
         }
-        Ok(Ran { name, took: outcome.took, instructions: used, log: outcome.log, wrote, failures })
+        let error = outcome.compared.iter().find_map(Compared::error).map(str::to_owned);
+        Ok(Ran { name, took: outcome.took, instructions: used, log: outcome.log, wrote, error, failures })
     }
 
     /// All files that a run reads, with their sizes and times.

@@ -9,12 +9,64 @@ use crate::api::reason::{ConditionReason, ConditionType};
 use crate::api::status::{Condition, ControllerStatus};
 use crate::hosting::DEV_LABEL;
 
-/// Checks whether a server has taken up a controller as it is written. `modules`: for each hook the digest of the
-/// module that it is to have, as `sha256:…`.
-///
-/// # Errors
-/// The controller is not ready: the error says what is waited for.
-pub fn readiness(controller: &Value, modules: &BTreeMap<String, String>) -> Result<(), String> {
+/// How far a server has taken up a controller as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readiness {
+    Ready,
+    /// Ready, and `spec.paused` is true: no hook is called.
+    Paused,
+    /// Ready, and no call of its modules is known yet.
+    NotCalled,
+    /// Not yet. The message says what is waited for.
+    Waits(String),
+    /// Never: only another version of a module helps. The message is that of the condition.
+    Refused(String),
+    /// Ready, and each of its parents fails. `is_sure`: none of these failures can be of an earlier version.
+    Failing {
+        why: String,
+        is_sure: bool,
+    },
+}
+
+/// Whether a server has taken up a controller as it is written. `modules`: for each hook the digest of the module that it is to
+/// have, as `sha256:…`.
+pub fn readiness(controller: &Value, modules: &BTreeMap<String, String>) -> Readiness {
+    let status = match taken_up(controller) {
+        Ok(status) => status,
+        Err(why) => return Readiness::Waits(why),
+    };
+    let condition = |kind: ConditionType| status.conditions.iter().find(|one| one.kind == kind.as_str());
+    if let Some(refused) = condition(ConditionType::ModulesLoaded).filter(|one| one.status == "False") {
+        let is_final = modules.values().any(|digest| refuses(refused, digest));
+        return if is_final { Readiness::Refused(shown(refused)) } else { Readiness::Waits(shown(refused)) };
+    }
+    for (hook, wanted) in modules {
+        let called = status.hooks.get(hook).and_then(|hook| hook.digest.as_ref());
+        if called != Some(wanted) {
+            let now = called.map_or("none", String::as_str);
+            return Readiness::Waits(format!(
+                "the {hook} hook is to call {wanted}, and the server has {now}"
+            ));
+        }
+    }
+    match condition(ConditionType::Ready) {
+        Some(ready) if ready.status == "True" && ready.reason == ConditionReason::ReadyPaused.as_str() => {
+            Readiness::Paused
+        }
+        Some(ready) if ready.status == "True" && (is_called(&status) || modules.is_empty()) => {
+            Readiness::Ready
+        }
+        Some(ready) if ready.status == "True" => Readiness::NotCalled,
+        Some(ready) if ready.reason == ConditionReason::AllParentsFailing.as_str() && is_called(&status) => {
+            Readiness::Failing { why: ready.message.clone(), is_sure: !had_failures(&status) }
+        }
+        Some(ready) => Readiness::Waits(shown(ready)),
+        None => Readiness::Waits("it has no condition Ready yet".to_owned()),
+    }
+}
+
+/// The status, where it is about the controller as it is written.
+fn taken_up(controller: &Value) -> Result<ControllerStatus, String> {
     let label = controller.pointer("/metadata/labels").and_then(|labels| labels.get(DEV_LABEL));
     if let Some(session) = label.and_then(Value::as_str) {
         return Err(format!("a session of metahook dev, {session:?}, has it, and servers leave it alone"));
@@ -30,23 +82,31 @@ pub fn readiness(controller: &Value, modules: &BTreeMap<String, String>) -> Resu
     if status.observed_generation < generation {
         return Err("the server has not taken up its latest spec yet".to_owned());
     }
-    let condition = |kind: ConditionType| status.conditions.iter().find(|one| one.kind == kind.as_str());
-    let told = |one: &Condition| format!("{} is {} ({}): {}", one.kind, one.status, one.reason, one.message);
-    if let Some(refused) = condition(ConditionType::ModulesLoaded).filter(|one| one.status == "False") {
-        return Err(told(refused));
-    }
-    for (hook, wanted) in modules {
-        let called = status.hooks.get(hook).and_then(|hook| hook.digest.as_ref());
-        if called != Some(wanted) {
-            let now = called.map_or("none", String::as_str);
-            return Err(format!("the {hook} hook is to call {wanted}, and the server has {now}"));
-        }
-    }
-    match condition(ConditionType::Ready) {
-        Some(ready) if ready.status == "True" => Ok(()),
-        Some(ready) => Err(told(ready)),
-        None => Err("it has no condition Ready yet".to_owned()),
-    }
+    Ok(status)
+}
+
+fn shown(one: &Condition) -> String {
+    format!("{} is {} ({}): {}", one.kind, one.status, one.reason, one.message)
+}
+
+/// The server refuses the version of this digest for good: its message ends with it.
+fn refuses(condition: &Condition, digest: &str) -> bool {
+    let reasons = [ConditionReason::ModuleInvalid, ConditionReason::DigestMismatch];
+    reasons.iter().any(|reason| reason.as_str() == condition.reason) && condition.message.ends_with(digest)
+}
+
+/// A call of a version that runs is known, or there is no parent to call it for. Of webhooks no calls are known.
+fn is_called(status: &ControllerStatus) -> bool {
+    let mut modules = status.hooks.values().filter(|hook| hook.digest.is_some()).peekable();
+    status.parents.unwrap_or_default() <= status.paused.unwrap_or_default()
+        || modules.peek().is_none()
+        || modules.any(|hook| hook.instructions_p50.is_some())
+}
+
+/// Parents failed when the version that runs took the place of another one, or that is unknown.
+fn had_failures(status: &ControllerStatus) -> bool {
+    let last = status.hooks.values().filter_map(|hook| hook.earlier.first());
+    last.into_iter().any(|earlier| earlier.parents_failing != Some(0))
 }
 
 /// Whether the status of a controller shows that a server has taken up `spec.paused` as it is written. One that cannot run calls
@@ -90,10 +150,14 @@ mod tests {
         let ready = || json!([condition("Ready", "True"), condition("ModulesLoaded", "True")]);
         let waits = |controller: &Value, digest: &str| {
             let modules = [("sync".to_owned(), digest.to_owned())].into();
-            readiness(controller, &modules).err().unwrap_or_default()
+            match readiness(controller, &modules) {
+                Readiness::Waits(why) => why,
+                other => format!("{other:?}"),
+            }
         };
         let now = controller(&ready(), 2);
-        assert_eq!((waits(&now, "sha256:1"), readiness(&now, &BTreeMap::new())), (String::new(), Ok(())));
+        assert_eq!(waits(&now, "sha256:1"), "Ready");
+        assert_eq!(readiness(&now, &BTreeMap::new()), Readiness::Ready);
         assert_eq!(waits(&now, "sha256:2"), "the sync hook is to call sha256:2, and the server has sha256:1");
         assert_eq!(
             waits(&controller(&ready(), 1), "sha256:1"),
@@ -109,6 +173,50 @@ mod tests {
         let mut taken = now;
         taken["metadata"]["labels"][DEV_LABEL] = json!("ann");
         assert!(waits(&taken, "sha256:1").starts_with("a session of metahook dev, \"ann\", has it"));
+    }
+
+    #[test]
+    fn a_version_is_refused_where_the_message_ends_with_its_digest() {
+        let of = |reason: &str, message: &str| {
+            let mut refused = condition("ModulesLoaded", "False");
+            (refused["reason"], refused["message"]) = (json!(reason), json!(message));
+            let modules = [("sync".to_owned(), "sha256:2".to_owned())].into();
+            matches!(readiness(&controller(&json!([refused]), 2), &modules), Readiness::Refused(_))
+        };
+        assert!(of("ModuleInvalid", "no module; refused: sha256:2"));
+        assert!(of("ModuleInvalid", "no module; sha256:1 goes on being called, not sha256:2"));
+        assert!(!of("ModuleInvalid", "no module; sha256:2 goes on being called, not sha256:1"), "stale");
+        assert!(!of("ModuleInvalid", "busy; sha256:1 goes on being called, not sha256:2 for now"));
+        assert!(!of("ConfigMapNotFound", "sha256:2"), "the ConfigMap may come");
+    }
+
+    #[test]
+    fn a_version_that_has_parents_is_called_and_may_fail() {
+        let of = |ready: (&str, &str), counts: Value, hook: Value| {
+            let mut condition = condition("Ready", ready.0);
+            condition["reason"] = json!(ready.1);
+            let mut controller = controller(&json!([condition]), 2);
+            let status = controller["status"].as_object_mut().unwrap();
+            status.extend(counts.as_object().cloned().unwrap());
+            status["hooks"]["sync"].as_object_mut().unwrap().extend(hook.as_object().cloned().unwrap());
+            readiness(&controller, &[("sync".to_owned(), "sha256:1".to_owned())].into())
+        };
+        let (one, called) = (json!({ "parents": 1 }), json!({ "instructionsP50": 5 }));
+        let running = ("True", "Running");
+        assert_eq!(of(running, json!({ "parents": 0 }), json!({})), Readiness::Ready);
+        assert_eq!(of(running, one.clone(), json!({})), Readiness::NotCalled);
+        assert_eq!(of(running, one.clone(), called.clone()), Readiness::Ready);
+        assert_eq!(of(running, json!({ "parents": 1, "paused": 1 }), json!({})), Readiness::Ready);
+        assert_eq!(of(("True", "Paused"), one.clone(), json!({})), Readiness::Paused);
+        let failing = ("False", "AllParentsFailing");
+        assert!(matches!(of(failing, one.clone(), json!({})), Readiness::Waits(_)), "an earlier version's");
+        let sure = |hook: Value| match of(failing, one.clone(), hook) {
+            Readiness::Failing { is_sure, .. } => is_sure,
+            other => panic!("{other:?}"),
+        };
+        assert!(sure(called));
+        let after = |failing: u8| json!({ "instructionsP50": 5, "earlier": [{ "digest": "sha256:0", "parentsFailing": failing }] });
+        assert_eq!((sure(after(0)), sure(after(1))), (true, false));
     }
 
     #[test]

@@ -413,8 +413,8 @@ def explain(error, file):
         message += f" (from {named(error.__cause__)})"
     if isinstance(error, ModuleNotFoundError):
         message += (
-            f"; there are {', '.join(IMPORTED.split())}, and files that the hook mounts: "
-            "\"What a script may import\" in the book's page about Python says how to bring others"
+            "; see \"What a script may import\" in the book's page about Python for how to bring others; "
+            f"there are files that the hook mounts, and {', '.join(IMPORTED.split())}"
         )
     return "\n".join([*lines, f"{place}: {kind}: {message}" if message else f"{place}: {kind}"])
 

@@ -16,6 +16,8 @@ pub struct Ran {
     pub log: Vec<String>,
     /// Files that were blessed.
     pub wrote: Vec<PathBuf>,
+    /// The error that its reconciles end in.
+    pub error: Option<String>,
     /// Failures, each with the file that it is about.
     pub failures: Vec<(PathBuf, String)>,
 }
@@ -59,6 +61,7 @@ pub fn json(all: &[Ran]) -> Value {
             "instructions": ran.instructions,
             "failures": failures.collect::<Vec<_>>(),
             "wrote": ran.wrote,
+            "error": ran.error,
             "log": ran.log,
         })
     };
@@ -107,7 +110,8 @@ mod tests {
     fn ran(name: &str, failures: &[&str]) -> Ran {
         let failures = failures.iter().map(|text| ("a,b.yaml".into(), (*text).to_owned())).collect();
         let (took, log) = (Duration::from_millis(5), vec!["one".to_owned()]);
-        Ran { name: name.to_owned(), took, instructions: 7, log, wrote: vec!["w.yaml".into()], failures }
+        let (wrote, error) = (vec!["w.yaml".into()], Some("boom".to_owned()));
+        Ran { name: name.to_owned(), took, instructions: 7, log, wrote, error, failures }
     }
 
     #[test]
@@ -123,6 +127,7 @@ mod tests {
         assert_eq!((&said["passed"], &said["failed"]), (&json!(1), &json!(1)));
         let expected = json!({
             "name": "bad", "passed": false, "seconds": 0.005, "instructions": 7, "log": ["one"], "wrote": ["w.yaml"],
+            "error": "boom",
             "failures": [{ "file": "a,b.yaml", "message": "why" }],
         });
         assert_eq!(said["cases"][1], expected);

@@ -52,11 +52,15 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// The error that a plan ends in.
+    /// The error that the plan ends in.
     pub fn error(&self) -> Option<&str> {
-        self.found.get("end").filter(|end| *end == "failed")?;
-        let last = self.found.get("rounds")?.as_array()?.last()?;
+        let last = failed(&self.found)?.get("rounds")?.as_array()?.last()?;
         last.get("errors")?.get(0)?.as_str()
+    }
+
+    /// The plan ends in an error, and the file's does not.
+    pub fn is_new_error(&self) -> bool {
+        failed(&self.found).is_some() && self.expected.as_ref().and_then(failed).is_none()
     }
 
     pub fn is_same(&self) -> bool {
@@ -86,6 +90,11 @@ impl Compared {
         let text = diff::print(&expected, &shown(&self.found), colours);
         if text.is_empty() { "values of Secrets differ, which are not shown\n".to_owned() } else { text }
     }
+}
+
+/// The plan, if it ends in an error.
+fn failed(plan: &Value) -> Option<&Value> {
+    Some(plan).filter(|plan| plan.get("end").is_some_and(|end| *end == "failed"))
 }
 
 /// Runs a case. `shared`: documents for all cases, of which one that is in the case's folder takes the place.
@@ -202,6 +211,7 @@ async fn reconciles(
         }
     };
     let mut simulation = Simulation::of(&all, options.clone()).map_err(|error| error_chain(&error))?;
+    simulation.label_children().map_err(|error| error_chain(&error))?;
     let rounds = simulation.run(usize::try_from(cycles).unwrap_or(usize::MAX)).await;
     for call in rounds.rounds.iter().flatten().flat_map(|one| &one.calls) {
         outcome.instructions += call.instructions.unwrap_or_default();

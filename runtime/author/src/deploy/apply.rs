@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use metahook_core::bundle::{self, Bundle, ModulePlace, ModuleUser};
 use metahook_core::object::id::{Key, ObjectId};
-use metahook_core::readiness::readiness;
+use metahook_core::readiness::{Readiness, readiness};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::packed::apply_packed;
-use super::{DeployError, Deployment, FIELD_MANAGER, LOOK_INTERVAL, config_map};
+use super::{DeployError, Deployment, FIELD_MANAGER, LOOK_INTERVAL, MAX_STATUS_AGE, config_map};
 use crate::pack::{Packed, optimize, pack, pack_script};
 use metahook_server::cluster::config_maps::read_config_map;
 use metahook_server::cluster::definitions::wait_until_established;
@@ -161,24 +161,57 @@ impl Deployment {
         for (id, _) in applied {
             let own = digests.iter().filter(|((of, _), _)| of == id);
             let modules = own.map(|((_, hook), digest)| (hook.clone(), digest.clone())).collect();
-            let mut waiting = self.progress.waiting();
-            loop {
-                let now = self.api.read_as(id).await?;
-                let why = match now.map(|now| readiness(&now, &modules)) {
-                    Some(Ok(())) => break,
-                    Some(Err(why)) => why,
-                    None => "another client deleted it".to_owned(),
-                };
-                if start.elapsed() >= self.timeout {
-                    let (object, after) = (id.to_string(), self.timeout);
-                    return Err(DeployError::NotReady { object, after, why });
-                }
-                waiting.because(&format!("waiting for {id}: {why}"));
-                tokio::time::sleep(LOOK_INTERVAL).await;
-            }
-            writeln!(say, "{id} is ready")?;
+            let said = self.wait_for(id, &modules, start).await?;
+            writeln!(say, "{id} {said}")?;
         }
         Ok(())
+    }
+
+    /// Waits until a controller is ready and was called, and returns what is said of it.
+    async fn wait_for(
+        &self,
+        id: &ObjectId,
+        modules: &BTreeMap<String, String>,
+        start: Instant,
+    ) -> Result<String, DeployError> {
+        let mut waiting = self.progress.waiting();
+        let mut fails_since = None;
+        let object = || id.to_string();
+        loop {
+            let is_over = start.elapsed() >= self.timeout;
+            let now = self.api.read_as(id).await?.map(|now| readiness(&now, modules));
+            let now = now.unwrap_or_else(|| Readiness::Waits("another client deleted it".to_owned()));
+            if !matches!(now, Readiness::Failing { .. }) {
+                fails_since = None;
+            }
+            let why = match now {
+                Readiness::Ready => return Ok("is ready".to_owned()),
+                Readiness::Paused => {
+                    let name = &id.key.name;
+                    return Ok(format!(
+                        "is ready, and paused: nothing is written until `metahook resume controller {name}`"
+                    ));
+                }
+                Readiness::NotCalled if is_over => {
+                    return Ok("is ready; no parent has been reconciled with it yet".to_owned());
+                }
+                Readiness::NotCalled => "no parent has been reconciled with it yet".to_owned(),
+                Readiness::Refused(why) => return Err(DeployError::Refused { object: object(), why }),
+                Readiness::Failing { why, is_sure } => {
+                    let since: Instant = *fails_since.get_or_insert_with(Instant::now);
+                    if is_sure || is_over || since.elapsed() >= MAX_STATUS_AGE {
+                        return Err(DeployError::Fails { object: object(), why });
+                    }
+                    why
+                }
+                Readiness::Waits(why) if is_over => {
+                    return Err(DeployError::NotReady { object: object(), after: self.timeout, why });
+                }
+                Readiness::Waits(why) => why,
+            };
+            waiting.because(&format!("waiting for {id}: {why}"));
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
     }
 }
 
@@ -260,6 +293,45 @@ mod tests {
         };
         assert_eq!(waits("sha256:1").await, Ok("CompositeController c is ready\n".to_owned()));
         assert!(waits("sha256:2").await.unwrap_err().contains("is to call sha256:2"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_decided_is_not_waited_for() {
+        let waits = async |kind: &str, reason: &str, message: &str, status: Value| {
+            let of = if status["failing"] == 1 || kind == "ModulesLoaded" { "False" } else { "True" };
+            let condition = json!({ "type": kind, "status": of, "reason": reason, "message": message, "lastTransitionTime": "t" });
+            let mut all = json!({ "observedGeneration": 1, "conditions": [condition], "parents": 1 });
+            all.as_object_mut().unwrap().extend(status.as_object().cloned().unwrap());
+            let digests = [((controller(), "sync".to_owned()), "sha256:2".to_owned())].into();
+            let (applied, mut said, start) = ([(controller(), Value::Null)], Vec::new(), Instant::now());
+            let waits = deployment(&all, 60).wait_until_ready(&applied, &digests, &mut said).await;
+            let said = waits.map_or_else(|error| error.to_string(), |()| String::from_utf8(said).unwrap());
+            (said, start.elapsed().as_secs())
+        };
+        let (said, after) = waits("ModulesLoaded", "ModuleInvalid", "l; refused: sha256:2", json!({})).await;
+        assert!(
+            said.contains("only another version helps: ModulesLoaded is False (ModuleInvalid)"),
+            "{said}"
+        );
+        assert_eq!(after, 0);
+        let hooks = |earlier: Value| json!({ "sync": { "digest": "sha256:2", "instructionsP50": 5, "earlier": earlier } });
+        let failing = |earlier| json!({ "failing": 1, "hooks": hooks(earlier) });
+        let (said, after) = waits("Ready", "AllParentsFailing", "boom", failing(json!([]))).await;
+        assert_eq!((&*said, after), ("CompositeController c is ready; its first reconcile failed: boom", 0));
+        let unsure = failing(json!([{ "digest": "sha256:1", "parentsFailing": 1 }]));
+        let (said, after) = waits("Ready", "AllParentsFailing", "boom", unsure).await;
+        assert!(said.ends_with("failed: boom") && after == 12, "{said} {after}");
+        let (said, after) = waits("Ready", "Paused", "", json!({ "hooks": hooks(json!([])) })).await;
+        assert!(
+            said.ends_with("is ready, and paused: nothing is written until `metahook resume controller c`\n")
+        );
+        assert_eq!(after, 0);
+        let uncalled = json!({ "hooks": { "sync": { "digest": "sha256:2" } } });
+        let (said, after) = waits("Ready", "Running", "", uncalled).await;
+        assert!(
+            said.ends_with("is ready; no parent has been reconciled with it yet\n") && after >= 60,
+            "{said}"
+        );
     }
 
     #[test]

@@ -28,6 +28,9 @@ const FIELD_MANAGER: &str = "metahook";
 /// How often a cluster is looked at that does not tell of its changes.
 const LOOK_INTERVAL: Duration = Duration::from_millis(300);
 
+/// A status is no older than this: the server writes one that keeps changing every ten seconds.
+const MAX_STATUS_AGE: Duration = Duration::from_secs(12);
+
 /// A kind is served this long after its definition is established at the latest.
 const SERVED_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -61,6 +64,10 @@ pub enum DeployError {
     Definition(#[from] DefinitionError),
     #[error("{object} is not ready after {}: {why}", seconds(*after))]
     NotReady { object: String, after: Duration, why: String },
+    #[error("{object} is not ready, and only another version helps: {why}")]
+    Refused { object: String, why: String },
+    #[error("{object} is ready; its first reconcile failed: {why}")]
+    Fails { object: String, why: String },
     #[error("{object} is still there after {}: {why}", seconds(*after))]
     NotGone { object: String, after: Duration, why: String },
     #[error("{0} as the API server has it")]

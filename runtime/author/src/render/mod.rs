@@ -4,6 +4,7 @@
 
 mod effect;
 pub mod hooks;
+mod labels;
 mod notes;
 mod ports;
 mod reconcile;

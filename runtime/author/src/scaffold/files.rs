@@ -22,7 +22,7 @@ pub(super) fn files(
         ("example.yaml".to_owned(), yaml::print(&example(&kind, template))),
     ];
     if template != Template::Decorator {
-        all.push(("crd.yaml".to_owned(), yaml::print(&definition(&kind))));
+        all.push(("crd.yaml".to_owned(), yaml::print(&definition(&kind, template))));
     }
     for (case, request, response) in cases(&kind, template) {
         all.push((format!("tests/{case}/request.yaml"), yaml::print(&request)));
@@ -97,15 +97,15 @@ fn controller(name: &Name, template: Template, language: Language) -> Value {
     json!({ "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec })
 }
 
-fn definition(kind: &str) -> Value {
+fn definition(kind: &str, template: Template) -> Value {
     let plural = plural(kind);
+    let counted = if template == Template::Customize { "services" } else { "maps" };
     let properties = json!({
         "spec": { "type": "object", "properties": { "who": { "type": "string" } } },
         "status": {
             "type": "object",
             "properties": {
-                "maps": { "type": "integer" },
-                "services": { "type": "integer" },
+                counted: { "type": "integer" },
                 "observedGeneration": { "type": "integer", "format": "int64" },
             },
         },

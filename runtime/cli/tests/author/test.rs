@@ -49,6 +49,28 @@ fn what_is_blessed_is_what_comes_out_then() {
 }
 
 #[test]
+fn a_blessed_error_is_shown_and_is_no_success() {
+    let fails = "(func $main (call $exit (i32.const 3)))";
+    let folder = blessed().module("target/wasm32-wasip1/release/hook.wasm", fails);
+    std::fs::remove_dir_all(folder.path("tests/call")).unwrap();
+    let first = folder.metahook(&["test", "--bless"]);
+    first.is(1, "1 of 1 blessed cases end in an error, and did not before");
+    let shows = |ended: &crate::Ended| {
+        assert!(ended.out.contains("ok   reconcile (ends in an error: "), "{}", ended.out);
+        assert!(ended.out.ends_with("1 passed, 0 failed, 1 end in an error\n"), "{}", ended.out);
+    };
+    shows(&first);
+    for again in [&["test", "--bless"][..], &["test"]] {
+        let ended = folder.metahook(again);
+        ended.is(0, "");
+        shows(&ended);
+    }
+    let said = folder.metahook(&["test", "--output=json"]);
+    let said: Value = serde_json::from_str(&said.out).unwrap();
+    assert!(said["cases"][0]["error"].is_string(), "{said}");
+}
+
+#[test]
 fn another_answer_fails_with_its_difference() {
     let other = json!({"children": [config_map("a", "other")]}).to_string();
     let folder = blessed().answers("target/wasm32-wasip1/release/hook.wasm", &other);
@@ -94,6 +116,23 @@ fn a_case_has_as_many_calls_as_requests_and_a_controller_of_its_own() {
         "{}",
         ended.out
     );
+}
+
+#[test]
+fn an_observed_object_of_the_parent_is_its_child() {
+    let observed = "
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: a
+  namespace: ns
+  ownerReferences: [{apiVersion: example.com/v1, kind: Thing, name: a, controller: true}]
+data: {text: old}
+";
+    let folder = folder().with("tests/reconcile/observed.yaml", observed);
+    folder.metahook(&["test", "--bless"]).is(0, "");
+    let plan = std::fs::read_to_string(folder.path("tests/reconcile/plan.yaml")).unwrap();
+    assert!(plan.contains("change: replace") && !plan.contains("change: create"), "{plan}");
 }
 
 #[test]

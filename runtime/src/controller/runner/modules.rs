@@ -19,7 +19,7 @@ use crate::controller::observer::Observed;
 use crate::controller::runner::ControllerRunner;
 use crate::controller::shadows::ShadowHooks;
 use crate::hook::wasm::run::Module;
-use crate::hook::wasm::source::LoadedModule;
+use crate::hook::wasm::source::{HookSourceError, LoadedModule};
 use crate::hook::{Hook, HookProblem, HookState};
 use crate::telemetry::metrics::WebMeter;
 use crate::telemetry::timestamp;
@@ -207,13 +207,23 @@ fn finding(name: HookName, state: &HookState) -> Option<Finding> {
         (HookName::Finalize | HookName::Customize, HookProblem::Wasm(_)) => format!("{name} hook: "),
     };
     let goes_on = match problem {
-        HookProblem::Wasm(problem) => state.module().map(|LoadedModule { module, kept_since, .. }| {
+        HookProblem::Wasm(problem) => {
+            let Some(LoadedModule { module, kept_since, .. }) = state.module() else {
+                return Some(Finding::new(problem.reason(), format!("{whose}{problem}{}", refused(problem))));
+            };
             let since = kept_since.as_ref().map(|since| format!(", which was accepted at {since} and kept,"));
-            let refused = problem.refused().map(|digest| format!(", not sha256:{digest}"));
+            let for_now = if problem.may_heal() { " for now" } else { "" };
+            let refused = problem.refused().map(|digest| format!(", not sha256:{digest}{for_now}"));
             let (digest, since) = (module.digest, since.unwrap_or_default());
-            format!("; {digest}{since} goes on being called{}", refused.unwrap_or_default())
-        }),
+            Some(format!("; {digest}{since} goes on being called{}", refused.unwrap_or_default()))
+        }
         HookProblem::Trust(_) => state.is_ready().then(|| "; the last good ones stay in use".to_owned()),
     };
     Some(Finding::new(problem.reason(), format!("{whose}{problem}{}", goes_on.unwrap_or_default())))
+}
+
+/// The end of a message about a version that no other attempt will load; `metahook apply` reads it.
+fn refused(problem: &HookSourceError) -> String {
+    let digest = problem.refused().filter(|_| !problem.may_heal());
+    digest.map_or_else(String::new, |digest| format!("; refused: sha256:{digest}"))
 }

@@ -62,3 +62,11 @@ pub(super) fn owner_of(holder: &Value) -> Option<String> {
     let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
     Some(format!(", whose controller is {} {}", text("kind"), text("name")))
 }
+
+pub(super) fn is_controlled_by(object: &Value, uid: &Uid) -> bool {
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().any(|owner| {
+        let is_it = owner.get("uid").and_then(Value::as_str) == Some(uid.as_str());
+        is_it && owner.get("controller") == Some(&Value::Bool(true))
+    })
+}

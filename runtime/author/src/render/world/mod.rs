@@ -25,7 +25,7 @@ use metahook_core::reconcile::config::ControllerConfig;
 use serde_json::{Value, json};
 
 use super::effect::Effect;
-use fields::{content, keep, owner_of, owner_uids, set_generation};
+use fields::{content, is_controlled_by, keep, owner_of, owner_uids, set_generation};
 
 /// When everything happens.
 const TIME: &str = "2000-01-01T00:00:00Z";
@@ -103,6 +103,28 @@ impl World {
                 let id = ObjectId { resource, key: object.key.clone() };
                 self.put(&id, value)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Gives objects of these kinds a label, where they lack it and this owner is their controller.
+    pub(crate) fn label_owned(
+        &mut self,
+        owner: &Uid,
+        kinds: &[Arc<Resource>],
+        label: &str,
+    ) -> Result<(), Refusal> {
+        for (resource, object) in self.all_cloned() {
+            let Ok(mut value) = object.value() else { continue };
+            if !kinds.contains(&resource) || !is_controlled_by(&value, owner) {
+                continue;
+            }
+            let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { continue };
+            let labels = metadata.entry("labels").or_insert_with(|| json!({})).as_object_mut();
+            let Some(labels) = labels.filter(|labels| !labels.contains_key(label)) else { continue };
+            labels.insert(label.to_owned(), json!(owner.as_str()));
+            let id = ObjectId { resource, key: object.key.clone() };
+            self.put(&id, value)?;
         }
         Ok(())
     }

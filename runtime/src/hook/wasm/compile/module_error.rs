@@ -138,7 +138,7 @@ fn whole_mib(bytes: u64) -> String {
 impl ModuleError {
     /// Whether the same bytes may load another time: the machine may just be busy, or the server wrong. Else the bytes
     /// themselves are refused.
-    pub(in crate::hook::wasm) fn may_heal(&self) -> bool {
+    pub fn may_heal(&self) -> bool {
         match self {
             Self::CompileTime(_)
             | Self::CompileMemory(_)

@@ -88,6 +88,11 @@ impl HookSourceError {
         if let Self::Module(error) = self { error.refused() } else { None }
     }
 
+    /// Whether the same bytes may load another time.
+    pub(crate) fn may_heal(&self) -> bool {
+        matches!(self, Self::Module(error) if error.may_heal())
+    }
+
     /// The reason of the condition `ModulesLoaded`.
     pub(crate) fn reason(&self) -> ConditionReason {
         match self {

@@ -322,6 +322,15 @@ pub async fn kept_versions(
     Ok(kept.collect())
 }
 
+/// The namespaces where versions of a module are kept.
+///
+/// # Errors
+/// ConfigMaps of all namespaces cannot be listed.
+pub async fn kept_namespaces(api: &ApiClient, source: &str) -> Result<BTreeSet<String>, RequestError> {
+    let maps = labelled_metadata(api, "", [SOURCE_LABEL, source]).await?;
+    Ok(maps.into_iter().filter_map(|map| map.namespace).collect())
+}
+
 impl Kept {
     /// Reads the version, as it is stored; `None`: a part of it is gone.
     ///
