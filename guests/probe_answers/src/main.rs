@@ -1,4 +1,5 @@
-//! Knows a hook that writes an answer of so many bytes in the way that its settings name, or echoes its parent's spec.
+//! Knows a hook that writes an answer of so many bytes in the way that its settings name, asks for so many children, or echoes its
+//! parent's spec.
 
 use std::ffi::{CString, c_char, c_int};
 use std::fs::File;
@@ -25,6 +26,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("pieces") => in_pieces(&answer(bytes))?,
         Some("bytes") => byte_by_byte(bytes)?,
         Some("stdio") => by_stdio(bytes)?,
+        Some("children") => {
+            let count = request.pointer("/settings/count").and_then(Value::as_u64).unwrap_or_default();
+            stdout().write_all(children(&request, count).to_string().as_bytes())?;
+        }
         Some("exit") => {
             stdout().write_all(answer(bytes).as_bytes())?;
             std::process::exit(0);
@@ -37,6 +42,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     Ok(())
+}
+
+/// So many ConfigMaps of the parent's name, with the text of its spec.
+fn children(request: &Value, count: u64) -> Value {
+    let name = request.pointer("/parent/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let who = request.pointer("/parent/spec/who");
+    let child = |nth| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": format!("{name}-{nth}") },
+            "data": { "who": who },
+        })
+    };
+    json!({ "children": (0..count).map(child).collect::<Vec<_>>(), "status": { "maps": count } })
 }
 
 /// Without a buffer: each write is one of the host.

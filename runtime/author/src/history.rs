@@ -64,7 +64,13 @@ pub enum HistoryError {
 impl HistoryError {
     fn nothing_kept(id: &ObjectId, namespace: &str, others: &BTreeSet<String>) -> Self {
         let others = others.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let elsewhere = if others.is_empty() { others } else { format!(", but there are some in {others}") };
+        let elsewhere = if others.is_empty() {
+            others
+        } else {
+            format!(
+                ", but versions that ran are in {others} (whoever may write ConfigMaps there may have stored them)"
+            )
+        };
         Self::NothingKept { controller: id.to_string(), namespace: namespace.to_owned(), elsewhere }
     }
 }
@@ -111,15 +117,17 @@ impl History {
         if is_kept(&kept) {
             return Ok(Self { id, places: kept });
         }
-        let others = places.other_namespaces(home).await;
-        let mut found = Vec::new();
-        for other in others.iter().filter(|_| namespace.is_none()) {
-            let kept = places.kept_in(other, Trust::Ran).await?;
-            found.extend(Some(kept).filter(|kept| is_kept(kept)));
+        let (mut found, mut names) = (Vec::new(), BTreeSet::new());
+        for other in places.other_namespaces(home).await {
+            let kept = places.kept_in(&other, Trust::Ran).await?;
+            if is_kept(&kept) {
+                found.push(kept);
+                names.insert(other);
+            }
         }
-        match (found.pop(), found.is_empty()) {
+        match (found.pop(), found.is_empty() && namespace.is_none()) {
             (Some(places), true) => Ok(Self { id, places }),
-            _ => Err(HistoryError::nothing_kept(&id, home, &others)),
+            _ => Err(HistoryError::nothing_kept(&id, home, &names)),
         }
     }
 
@@ -278,7 +286,7 @@ mod tests {
             let others = others.iter().map(|one| (*one).to_owned()).collect();
             HistoryError::nothing_kept(&controller(), "metacontroller", &others).to_string()
         };
-        assert!(error(&["a", "b"]).contains("namespace metacontroller, but there are some in a, b: name"));
+        assert!(error(&["a", "b"]).contains("metacontroller, but versions that ran are in a, b (whoever"));
         assert!(error(&[]).contains("namespace metacontroller: name the server's"));
     }
 

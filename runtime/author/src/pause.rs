@@ -132,8 +132,7 @@ impl Pauser {
         let before = before.ok_or_else(|| PauseError::NotFound(id.to_string()))?;
         let uid = before.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
         let namespace = &*id.key.namespace;
-        // Without the right to read them, it is not seen what is new either.
-        let seen = self.api.list_events(uid, namespace).await.unwrap_or_default();
+        let seen = self.api.list_events(uid, namespace).await;
         let after = self.change(&id, annotation(paused)).await?;
         if version(&before) == version(&after) {
             return Ok(Changed { id, shown: Shown::Unchanged });
@@ -141,6 +140,11 @@ impl Pauser {
         if !paused || tell.is_empty() {
             return Ok(Changed { id, shown: Shown::NotAwaited });
         }
+        let seen = match seen {
+            Ok(seen) => seen,
+            // It would not be seen what is new.
+            Err(error) => return Ok(Changed { id, shown: Shown::NotYet(Some(error.to_string())) }),
+        };
         let look = async || {
             let now = self.api.list_events(uid, namespace).await?;
             let missing: Vec<_> = tell.iter().filter(|one| !is_told(&seen, &now, one)).cloned().collect();

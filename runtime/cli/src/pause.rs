@@ -38,7 +38,7 @@ pub enum PauseCommandError {
     #[error(transparent)]
     Pause(#[from] PauseError),
     #[error(
-        "no server has shown within {} s that it knows{}: see by `metahook status` whether one runs, and whether a controller selects the object",
+        "no server has shown (--timeout {} s) that it knows{}: see by `metahook status` whether one runs, and whether a controller selects the object",
         .timeout.as_secs_f64(),
         .why.as_ref().map_or_else(String::new, |why| format!(", or it cannot be seen ({why})"))
     )]
@@ -67,7 +67,9 @@ fn said(paused: bool, shown: &Shown) -> String {
         (true, Shown::Yes) => "is paused: no hook is called for it, and nothing is written",
         (true, Shown::ButBy(others)) => {
             let others = others.join(", ");
-            return format!("is paused; {others} may not select it: nothing shows that it is paused there");
+            return format!(
+                "is paused; of {others} nothing shows that: it does not select the object, or its server goes on"
+            );
         }
         (true, Shown::Unchanged) => "was marked as paused already",
         (true, Shown::NotAwaited) => {
@@ -98,7 +100,7 @@ mod tests {
         }
         let not_shown =
             |why| PauseCommandError::NotShown { timeout: Duration::from_secs(30), why }.to_string();
-        assert!(not_shown(None).starts_with("no server has shown within 30 s that it knows: see"));
+        assert!(not_shown(None).starts_with("no server has shown (--timeout 30 s) that it knows: see"));
         assert!(not_shown(Some("no right".to_owned())).contains(", or it cannot be seen (no right): see"));
     }
 }

@@ -9,23 +9,23 @@ use crate::api::reason::{ConditionReason, ConditionType};
 use crate::api::status::{Condition, ControllerStatus};
 use crate::hosting::DEV_LABEL;
 
+/// The hook that each parent calls.
+const SYNC: &str = "sync";
+
 /// How far a server has taken up a controller as it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readiness {
     Ready,
     /// Ready, and `spec.paused` is true: no hook is called.
     Paused,
-    /// Ready, and no call of its modules is known yet.
+    /// Ready, and no call of its sync hook's module is known yet.
     NotCalled,
     /// Not yet. The message says what is waited for.
     Waits(String),
     /// Never: only another version of a module helps. The message is that of the condition.
     Refused(String),
-    /// Ready, and each of its parents fails. `is_sure`: none of these failures can be of an earlier version.
-    Failing {
-        why: String,
-        is_sure: bool,
-    },
+    /// Each of its parents fails, or did when the status was written: a moment ago it may have been another version.
+    Failing(String),
 }
 
 /// Whether a server has taken up a controller as it is written. `modules`: for each hook the digest of the module that it is to
@@ -53,12 +53,13 @@ pub fn readiness(controller: &Value, modules: &BTreeMap<String, String>) -> Read
         Some(ready) if ready.status == "True" && ready.reason == ConditionReason::ReadyPaused.as_str() => {
             Readiness::Paused
         }
-        Some(ready) if ready.status == "True" && (is_called(&status) || modules.is_empty()) => {
-            Readiness::Ready
-        }
+        Some(ready) if ready.status == "True" && is_called(&status, modules) => Readiness::Ready,
         Some(ready) if ready.status == "True" => Readiness::NotCalled,
-        Some(ready) if ready.reason == ConditionReason::AllParentsFailing.as_str() && is_called(&status) => {
-            Readiness::Failing { why: ready.message.clone(), is_sure: !had_failures(&status) }
+        // The server of a webhook may be about to start.
+        Some(ready)
+            if ready.reason == ConditionReason::AllParentsFailing.as_str() && modules.contains_key(SYNC) =>
+        {
+            Readiness::Failing(ready.message.clone())
         }
         Some(ready) => Readiness::Waits(shown(ready)),
         None => Readiness::Waits("it has no condition Ready yet".to_owned()),
@@ -95,18 +96,12 @@ fn refuses(condition: &Condition, digest: &str) -> bool {
     reasons.iter().any(|reason| reason.as_str() == condition.reason) && condition.message.ends_with(digest)
 }
 
-/// A call of a version that runs is known, or there is no parent to call it for. Of webhooks no calls are known.
-fn is_called(status: &ControllerStatus) -> bool {
-    let mut modules = status.hooks.values().filter(|hook| hook.digest.is_some()).peekable();
+/// A call of the sync hook's module is known, or there is no parent to call it for. Of webhooks no calls are known.
+fn is_called(status: &ControllerStatus, modules: &BTreeMap<String, String>) -> bool {
+    let has_figures = status.hooks.get(SYNC).is_some_and(|hook| hook.instructions_p50.is_some());
     status.parents.unwrap_or_default() <= status.paused.unwrap_or_default()
-        || modules.peek().is_none()
-        || modules.any(|hook| hook.instructions_p50.is_some())
-}
-
-/// Parents failed when the version that runs took the place of another one, or that is unknown.
-fn had_failures(status: &ControllerStatus) -> bool {
-    let last = status.hooks.values().filter_map(|hook| hook.earlier.first());
-    last.into_iter().any(|earlier| earlier.parents_failing != Some(0))
+        || !modules.contains_key(SYNC)
+        || has_figures
 }
 
 /// Whether the status of a controller shows that a server has taken up `spec.paused` as it is written. One that cannot run calls
@@ -184,6 +179,7 @@ mod tests {
             matches!(readiness(&controller(&json!([refused]), 2), &modules), Readiness::Refused(_))
         };
         assert!(of("ModuleInvalid", "no module; refused: sha256:2"));
+        assert!(of("DigestMismatch", "the spec pins sha256:1; refused: sha256:2"));
         assert!(of("ModuleInvalid", "no module; sha256:1 goes on being called, not sha256:2"));
         assert!(!of("ModuleInvalid", "no module; sha256:2 goes on being called, not sha256:1"), "stale");
         assert!(!of("ModuleInvalid", "busy; sha256:1 goes on being called, not sha256:2 for now"));
@@ -192,15 +188,17 @@ mod tests {
 
     #[test]
     fn a_version_that_has_parents_is_called_and_may_fail() {
-        let of = |ready: (&str, &str), counts: Value, hook: Value| {
+        let of_hook = |applied: &str, ready: (&str, &str), counts: Value, hook: Value| {
             let mut condition = condition("Ready", ready.0);
             condition["reason"] = json!(ready.1);
             let mut controller = controller(&json!([condition]), 2);
             let status = controller["status"].as_object_mut().unwrap();
             status.extend(counts.as_object().cloned().unwrap());
             status["hooks"]["sync"].as_object_mut().unwrap().extend(hook.as_object().cloned().unwrap());
-            readiness(&controller, &[("sync".to_owned(), "sha256:1".to_owned())].into())
+            controller["status"]["hooks"]["finalize"] = json!({ "digest": "sha256:1" });
+            readiness(&controller, &[(applied.to_owned(), "sha256:1".to_owned())].into())
         };
+        let of = |ready, counts, hook| of_hook("sync", ready, counts, hook);
         let (one, called) = (json!({ "parents": 1 }), json!({ "instructionsP50": 5 }));
         let running = ("True", "Running");
         assert_eq!(of(running, json!({ "parents": 0 }), json!({})), Readiness::Ready);
@@ -209,14 +207,10 @@ mod tests {
         assert_eq!(of(running, json!({ "parents": 1, "paused": 1 }), json!({})), Readiness::Ready);
         assert_eq!(of(("True", "Paused"), one.clone(), json!({})), Readiness::Paused);
         let failing = ("False", "AllParentsFailing");
-        assert!(matches!(of(failing, one.clone(), json!({})), Readiness::Waits(_)), "an earlier version's");
-        let sure = |hook: Value| match of(failing, one.clone(), hook) {
-            Readiness::Failing { is_sure, .. } => is_sure,
-            other => panic!("{other:?}"),
-        };
-        assert!(sure(called));
-        let after = |failing: u8| json!({ "instructionsP50": 5, "earlier": [{ "digest": "sha256:0", "parentsFailing": failing }] });
-        assert_eq!((sure(after(0)), sure(after(1))), (true, false));
+        assert_eq!(of(failing, one.clone(), called.clone()), Readiness::Failing("m".to_owned()));
+        // The sync hook is another module, or a webhook whose server may be about to start.
+        assert_eq!(of_hook("finalize", running, one.clone(), json!({})), Readiness::Ready);
+        assert!(matches!(of_hook("finalize", failing, one, called), Readiness::Waits(_)));
     }
 
     #[test]

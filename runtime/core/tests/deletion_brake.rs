@@ -437,7 +437,13 @@ fn a_change_after_a_long_pause_is_one_from_the_version_in_use() {
     change_at(&mut brake, b"a");
     assert!(!deletes_at(&mut brake, 1, 0..10, b"a", WINDOW), "the others have not run a for long");
     change_at(&mut brake, b"b");
-    assert!(!brake.is_changed() && deletes_at(&mut brake, 1, 0..10, b"b", WINDOW));
+    assert!(!deletes_at(&mut brake, 0, 0..10, b"b", WINDOW), "the paused one never ran b");
+    for of in 1..3 {
+        brake.reconciled(&parent(of), version(b"b"), true, WINDOW);
+    }
+    change_at(&mut brake, b"c");
+    assert!(!deletes_at(&mut brake, 1, 0..10, b"c", WINDOW));
+    assert_eq!(brake.held().unwrap().from, version(b"b").to_string());
 }
 
 #[test]

@@ -42,6 +42,9 @@ struct Converge {
     /// Bare writes and the server in turn, so often; medians are printed
     #[arg(long, value_name = "K", default_value_t = 5)]
     pairs: usize,
+    /// Parents with so many ConfigMaps each instead, once: what the server takes for them
+    #[arg(long, value_name = "N")]
+    children: Option<usize>,
     /// One more flag for the server, such as --server-flag=--workers=16
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     server_flag: Vec<String>,
@@ -85,10 +88,11 @@ fn calls(bench: &str) -> Result<Command> {
 
 impl Converge {
     fn build(&self) -> Result<Command> {
-        guests::build_packages(&["hello"])?;
+        guests::build_packages(&["hello", "probe_answers"])?;
         run_cargo(&mut cargo(&["build", "--release", "-p", "metahook", "-p", "bench-converge"]))?;
         let mut program = optimized("bench-converge")?;
         program.arg(format!("--parents={}", self.parents)).arg(format!("--pairs={}", self.pairs));
+        program.args(self.children.map(|children| format!("--children={children}")));
         program.args(self.server_flag.iter().map(|flag| format!("--flag={flag}")));
         Ok(program)
     }

@@ -64,9 +64,9 @@ pub enum DeployError {
     Definition(#[from] DefinitionError),
     #[error("{object} is not ready after {}: {why}", seconds(*after))]
     NotReady { object: String, after: Duration, why: String },
-    #[error("{object} is not ready, and only another version helps: {why}")]
+    #[error("{object} is not ready, and waiting does not help: {why}")]
     Refused { object: String, why: String },
-    #[error("{object} is ready; its first reconcile failed: {why}")]
+    #[error("{object} runs, and its parents fail: {why}")]
     Fails { object: String, why: String },
     #[error("{object} is still there after {}: {why}", seconds(*after))]
     NotGone { object: String, after: Duration, why: String },

@@ -132,9 +132,11 @@ impl DeletionBrake {
         let digest = to.to_string();
         let accepted = self.accepted.get_or_insert_with(|| digest.clone());
         let before = self.change.take().filter(|change| change.to == to);
-        let from = match &before {
-            Some(before) => &before.from,
-            None => self.in_use.as_ref().unwrap_or(accepted),
+        let from = match (&before, &self.in_use) {
+            (Some(before), _) => &before.from,
+            // A paused parent has not settled with the version in use: where that is put back, its deletions count.
+            (None, Some(in_use)) if *in_use != digest => in_use,
+            (None, _) => accepted,
         };
         self.change = (*from != digest).then(|| {
             let Census { parents, children } = census(&self.limits);

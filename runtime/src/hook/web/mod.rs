@@ -42,6 +42,7 @@ use crate::telemetry::error_chain;
 use crate::telemetry::metrics::WebMeter;
 use answer::BodyError;
 use connector::measured;
+use pools::Pool;
 pub use pools::Pools;
 pub use redirect::RedirectPolicy;
 use redirect::{Hop, MAX_REDIRECTS};
@@ -52,6 +53,9 @@ const OUR_NAME: &str = concat!("metahook/", env!("CARGO_PKG_VERSION"));
 
 /// A request on a connection that closes within this time is sent once more.
 const MAX_REPEAT_DELAY: Duration = Duration::from_secs(1);
+
+/// A server that closes its idle connections closes several at once.
+const MAX_REPEATS: usize = 3;
 
 /// A webhook that can be called.
 pub struct Webhook {
@@ -244,14 +248,7 @@ impl Webhook {
             let start = Instant::now();
             let pool = if hop.with_credentials { &trusted.pool } else { &trusted.elsewhere };
             let request = || self.request(&hop, message, trusted.authorization.as_ref());
-            let answer = match pool.request(request()).await {
-                // A server may close an idle connection in the moment in which a request takes it, which shows at once. A
-                // webhook that breaks off later may do so because of the request.
-                Err(closed) if was_closed(&closed) && start.elapsed() < MAX_REPEAT_DELAY => {
-                    pool.request(request()).await.or(Err(closed))
-                }
-                answer => answer,
-            };
+            let answer = send(pool, request).await;
             let answer = answer.map_err(|error| {
                 let host = self.host();
                 let why = error_chain(&error);
@@ -310,6 +307,28 @@ impl Webhook {
     fn host(&self) -> String {
         self.target.place().to_owned()
     }
+}
+
+/// Sends a request; once more where the server closes an idle connection in the moment in which the request takes it, which shows
+/// at once. A webhook that breaks off later may do so because of the request.
+async fn send(
+    pool: &Pool,
+    request: impl Fn() -> Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, hyper_util::client::legacy::Error> {
+    let start = Instant::now();
+    let mut answer = pool.request(request()).await;
+    for _ in 0..MAX_REPEATS {
+        if start.elapsed() >= MAX_REPEAT_DELAY || !answer.as_ref().err().is_some_and(was_closed) {
+            break;
+        }
+        let next = pool.request(request()).await;
+        if next.as_ref().err().is_some_and(|error| !was_closed(error)) {
+            // The first error says more.
+            break;
+        }
+        answer = next;
+    }
+    answer
 }
 
 /// Whether the server closed the connection before its answer began.

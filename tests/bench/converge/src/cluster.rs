@@ -50,6 +50,23 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Another hook for the controller: one that asks for so many ConfigMaps.
+    pub(crate) async fn ask_for_config_maps(&self, count: usize) -> Result<()> {
+        let maps = Objects::within(&self.client, &CONFIG_MAP, CONTROLLER);
+        maps.create(module("maps", &guest("probe_answers")?)).await?;
+        let hook = Hook::wasm(CONTROLLER, "maps").with_settings(json!({ "way": "children", "count": count }));
+        let controllers = self.controllers();
+        controllers.delete(CONTROLLER).await?;
+        controllers.until_gone(CONTROLLER).await?;
+        let parents = Named::new("example.com", "v1", "HelloWorld", "helloworlds");
+        let controller = Composite::named(CONTROLLER)
+            .over(&parents)
+            .generating_selectors()
+            .making(&CONFIG_MAP, "InPlace")
+            .synced_by(hook);
+        controllers.create(controller.json()).await.map(drop)
+    }
+
     pub(crate) async fn namespace(&self, name: &str) -> Result<Api> {
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         Objects::cluster_wide(&self.client, &NAMESPACE).create(namespace).await?;

@@ -10,6 +10,7 @@ mod crowd;
 mod observer;
 mod ours;
 mod report;
+mod sized;
 mod usage;
 
 use anyhow::Result;
@@ -24,6 +25,9 @@ struct Options {
     parents: usize,
     #[arg(long, default_value_t = 5)]
     pairs: usize,
+    /// Measures parents with so many ConfigMaps each instead: what the page on sizing says
+    #[arg(long)]
+    children: Option<usize>,
     #[arg(long)]
     json: bool,
     /// One more flag for the server
@@ -35,6 +39,15 @@ struct Options {
 async fn main() -> Result<()> {
     let options = Options::parse();
     let cluster = Cluster::start(options.flag).await?;
+    if let Some(children) = options.children {
+        let sized = sized::measure(&cluster, options.parents, children).await?;
+        if options.json {
+            println!("{}", serde_json::to_string(&sized)?);
+        } else {
+            println!("{sized}");
+        }
+        return Ok(());
+    }
     // Nothing is measured on an API server that has just started.
     eprintln!("warming up");
     bare::measure(&cluster, "warm-up", options.parents.min(1000)).await?;

@@ -178,7 +178,7 @@ pub(crate) fn count(number: usize) -> f64 {
 }
 
 impl Running {
-    async fn until_settled(&self, parents: usize) -> Result<()> {
+    pub(crate) async fn until_settled(&self, parents: usize) -> Result<()> {
         let start = Instant::now();
         while self.metric("metahook_parents_settled", "").await? < count(parents) {
             anyhow::ensure!(start.elapsed() < Duration::from_mins(2), "not all parents come to rest");
@@ -188,7 +188,7 @@ impl Running {
     }
 
     /// The sum of a metric over the labels that are given.
-    async fn metric(&self, name: &str, label: &str) -> Result<f64> {
+    pub(crate) async fn metric(&self, name: &str, label: &str) -> Result<f64> {
         let mut stream = TcpStream::connect(self.metrics).await.context("the server tells no metrics")?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await?;
         let mut text = String::new();
