@@ -55,7 +55,7 @@ fn children(request: &Value, count: u64) -> Value {
             "data": { "who": who },
         })
     };
-    json!({ "children": (0..count).map(child).collect::<Vec<_>>(), "status": { "maps": count } })
+    json!({ "children": (0..count).map(child).collect::<Vec<_>>(), "status": { "pods": count } })
 }
 
 /// Without a buffer: each write is one of the host.
