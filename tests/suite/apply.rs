@@ -96,12 +96,12 @@ pub(crate) async fn files_and_a_module_are_applied_until_ready_and_deleted_in_or
     test.controllers().until(test.name(), "with a refused module", has_refused_module).await?;
     let start = Instant::now();
     let refused = metahook(test, "apply", &folder, &["--timeout=5m"]).await.err().context("it is refused")?;
-    ensure!(format!("{refused:#}").contains("only another version helps: ModulesLoaded"), "{refused:#}");
+    ensure!(format!("{refused:#}").contains("waiting does not help: ModulesLoaded"), "{refused:#}");
     ensure!(start.elapsed() < Duration::from_mins(1), "it was waited for: {refused:#}");
     // One that fails for each parent.
     std::fs::write(folder.join(MODULE), wat::parse_str(TRAPS)?)?;
     let failed = metahook(test, "apply", &folder, &["--timeout=5m"]).await.err().context("it fails")?;
-    ensure!(format!("{failed:#}").contains("is ready; its first reconcile failed: 1 of 1"), "{failed:#}");
+    ensure!(format!("{failed:#}").contains("runs, and its parents fail: 1 of 1"), "{failed:#}");
     build(&folder, "two")?;
     metahook(test, "apply", &folder, &[]).await?;
 
