@@ -239,7 +239,10 @@ impl Row {
         let says = |cc: &Value| has_condition(cc, "ModulesLoaded", "False", reason);
         let cc = test.controllers().until(&self.controller(test), "its module refused", says).await?;
         let said = condition(&cc, "ModulesLoaded").map_or("", |is| text(is, "/message"));
+        // Where only another version helps, the message ends with the digest.
+        let (said, digest) = said.split_once("; refused: sha256:").unwrap_or((said, ""));
         self.is_said(said, why)?;
+        ensure!(digest.is_empty() || digest.len() == 64, "the digest is {digest}");
         ensure!(has_condition(&cc, "Ready", "False", "ModuleNotLoaded"), "ready: {}", cc["status"]);
         Ok(())
     }
