@@ -262,26 +262,38 @@ pub(crate) async fn c29_the_right_that_a_guard_of_owners_asks_for_is_named(test:
     Ok(())
 }
 
+/// A hook that asks for one child with a number.
+fn answers_number(number: &str) -> Result<Vec<u8>> {
+    let child = config_map("child", json!({}), json!({ "number": number }));
+    wasm::answers(&json!({ "status": {}, "children": [child] }))
+}
+
+fn has_number(number: &'static str) -> impl Fn(&Value) -> bool {
+    move |child| child["data"]["number"] == number
+}
+
+/// Hosts a controller without an account whose hook, stored under this name, made a child with the number 1; makes the account
+/// `greeter`. Returns the controller's name.
+async fn numbered_by(test: &mut Fixture, hook: &str) -> Result<String> {
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "greeter" } });
+    test.make(&test.within(&SERVICE_ACCOUNT), account).await?;
+    test.define_kind().await?;
+    test.store(hook, &answers_number("1")?).await?;
+    test.serve()?;
+    let name = short(test);
+    let controller = test.controller().renamed(&name).making(&CONFIG_MAP, "InPlace");
+    test.host(controller.synced_by(test.hook(hook))).await?;
+    test.create(test.parent("a")).await?;
+    test.config_maps().until("child", "made", has_number("1")).await?;
+    Ok(name)
+}
+
 /// The account is named before it may do anything: until then all stays as it was.
 pub(crate) async fn a_controller_goes_on_until_its_new_account_may_start_it(
     test: &mut Fixture,
 ) -> Result<()> {
-    let answer = |number: &str| {
-        let child = config_map("child", json!({}), json!({ "number": number }));
-        wasm::answers(&json!({ "status": {}, "children": [child] }))
-    };
-    let made = |number: &'static str| move |child: &Value| child["data"]["number"] == number;
-    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "greeter" } });
-    test.make(&test.within(&SERVICE_ACCOUNT), account).await?;
-    test.define_kind().await?;
-    test.store("first", &answer("1")?).await?;
-    test.store("second", &answer("3")?).await?;
-    test.serve()?;
-    let name = short(test);
-    let controller = test.controller().renamed(&name).making(&CONFIG_MAP, "InPlace");
-    test.host(controller.synced_by(test.hook("first"))).await?;
-    test.create(test.parent("a")).await?;
-    test.config_maps().until("child", "made", made("1")).await?;
+    let name = numbered_by(test, "first").await?;
+    test.store("second", &answers_number("3")?).await?;
 
     let place = json!({ "namespace": test.name(), "name": "greeter" });
     let hook = json!({ "sync": { "wasm": { "configMap": { "namespace": test.name(), "name": "second" } } } });
@@ -291,14 +303,14 @@ pub(crate) async fn a_controller_goes_on_until_its_new_account_may_start_it(
         format!("User \"system:serviceaccount:{}:greeter\" cannot get resource \"configmaps\"", test.name());
     let says = |event: &Value| text(event, "/message").contains(&refused);
     test.until_event_on(&changed, "RightsMissing", says).await?;
-    test.store("first", &answer("2")?).await?;
-    test.config_maps().until("child", "updated as before", made("2")).await?;
+    test.store("first", &answers_number("2")?).await?;
+    test.config_maps().until("child", "updated as before", has_number("2")).await?;
 
     let roles = roles(test, &changed).await?;
     for ends in ["-reads", "-writes", "-hooks"] {
         grant(test, &roles, ends).await?;
     }
-    test.config_maps().until("child", "updated by the new account", made("3")).await?;
+    test.config_maps().until("child", "updated by the new account", has_number("3")).await?;
     until_controller(test, "its new spec", |cc| {
         is_true(cc, "Ready") && cc["status"]["observedGeneration"] == cc["metadata"]["generation"]
     })
@@ -310,26 +322,12 @@ pub(crate) async fn a_controller_goes_on_until_its_new_account_may_start_it(
 pub(crate) async fn a_controller_that_is_resumed_as_another_account_is_that_account_at_once(
     test: &mut Fixture,
 ) -> Result<()> {
-    let answer = |number: &str| {
-        let child = config_map("child", json!({}), json!({ "number": number }));
-        wasm::answers(&json!({ "status": {}, "children": [child] }))
-    };
-    let made = |number: &'static str| move |child: &Value| child["data"]["number"] == number;
-    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "greeter" } });
-    test.make(&test.within(&SERVICE_ACCOUNT), account).await?;
-    test.define_kind().await?;
-    test.store("hook", &answer("1")?).await?;
-    test.serve()?;
-    let name = short(test);
-    let controller = test.controller().renamed(&name).making(&CONFIG_MAP, "InPlace");
-    test.host(controller.synced_by(test.hook("hook"))).await?;
-    test.create(test.parent("a")).await?;
-    test.config_maps().until("child", "made", made("1")).await?;
+    let name = numbered_by(test, "hook").await?;
     let controllers = test.controllers();
     controllers.merge(&name, &json!({ "spec": { "paused": true } })).await?;
     let paused = |cc: &Value| has_condition(cc, "Paused", "True", "ControllerPaused");
     until_controller(test, "paused", paused).await?;
-    test.store("hook", &answer("2")?).await?;
+    test.store("hook", &answers_number("2")?).await?;
 
     let place = json!({ "namespace": test.name(), "name": "greeter" });
     let resumed = json!({ "spec": { "paused": null, "serviceAccountRef": place } });
@@ -349,7 +347,7 @@ pub(crate) async fn a_controller_that_is_resumed_as_another_account_is_that_acco
     test.until_event("a", "SyncError", |event| text(event, "/message").contains(&refused)).await?;
     ensure!(test.config_maps().get("child").await?["data"]["number"] == "1", "another account wrote");
     grant(test, &roles, "-writes").await?;
-    test.config_maps().until("child", "updated by the account", made("2")).await.map(drop)
+    test.config_maps().until("child", "updated by the account", has_number("2")).await.map(drop)
 }
 
 /// The finalizer is put on and taken off with the account's rights, and so is the rest when a webhook decides.

@@ -1,5 +1,5 @@
-//! Progress of commands: on a terminal a step that takes longer than a second is told on stderr, elsewhere one that takes longer
-//! than five.
+//! Progress of commands: a command names on stderr each step that takes longer than a second, or than five where stderr is no
+//! terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -18,7 +18,7 @@ const TOLD_AFTER: Duration = Duration::from_secs(1);
 /// Nor is one that ends sooner than this, where stderr is no terminal, but a log for example.
 const LOGGED_AFTER: Duration = Duration::from_secs(5);
 
-/// Where steps are told, and after which time; nowhere by default.
+/// Where a command names its long steps, and after which time; nowhere by default.
 #[derive(Clone, Default)]
 pub struct Progress {
     to: Option<Arc<Mutex<dyn Write + Send>>>,

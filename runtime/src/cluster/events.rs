@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::{ApiClient, MERGE_PATCH};
 use crate::cluster::fair_queue::FairQueue;
+use crate::cluster::paths::events_namespace;
 use crate::cluster::write_gate::WriteGate;
 use crate::sync::lock;
 use crate::telemetry::{error_chain, timestamp};
@@ -84,7 +85,7 @@ impl Recorder {
         if !self.gate.is_open() {
             return;
         }
-        let namespace = if about.key.namespace.is_empty() { "default" } else { &about.key.namespace };
+        let namespace = events_namespace(&about.key.namespace);
         let note = Note {
             involved: json!({
                 "apiVersion": about.gvk.api_version(),

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::cluster::api_client::{Answers, ApiClient};
 use crate::cluster::objects::{RequestError, RequestErrorKind, body};
-use crate::cluster::paths::{list_path, segment};
+use crate::cluster::paths::{events_namespace, list_path, segment};
 
 #[derive(Deserialize)]
 struct Page {
@@ -48,8 +48,7 @@ impl ApiClient {
             has_status: false,
         };
         let query = format!("fieldSelector=involvedObject.uid%3D{}&", segment(about));
-        let namespace = if namespace.is_empty() { "default" } else { namespace };
-        let listed = self.list(&events, namespace, &query, MAX_EVENTS).await?;
+        let listed = self.list(&events, events_namespace(namespace), &query, MAX_EVENTS).await?;
         Ok(listed.iter().filter_map(|event| serde_json::from_str(event.get()).ok()).collect())
     }
 

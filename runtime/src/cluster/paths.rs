@@ -19,6 +19,11 @@ pub(crate) fn list_path(resource: &Resource, namespace: &str) -> String {
     }
 }
 
+/// The namespace of Events about an object: its own, if it has one.
+pub(super) fn events_namespace(namespace: &str) -> &str {
+    if namespace.is_empty() { "default" } else { namespace }
+}
+
 /// Bytes of a segment that are written as `%` and two digits.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 

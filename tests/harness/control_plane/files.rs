@@ -1,4 +1,4 @@
-//! What the programs of a control plane are told: ports, files and flags.
+//! Ports, files and flags of a control plane's programs.
 
 use std::fs;
 use std::net::TcpListener;

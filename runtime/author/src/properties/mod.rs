@@ -26,7 +26,7 @@ use requests::{
     is_allowed, reversed, with_many_children, with_specs, with_status, with_unicode, with_unknown_fields,
     without_status,
 };
-use shrink::shrink;
+use shrink::{below, shrink};
 
 /// Requests that each property is tried with.
 const MAX_SAMPLES: usize = 20;
@@ -157,7 +157,7 @@ impl Fault {
 fn kept_of(request: &Value) -> Vec<String> {
     let kinds = ["children", "attachments"].into_iter().flat_map(|field| {
         let kinds = request[field].as_object().into_iter().flat_map(|kinds| kinds.keys());
-        kinds.map(move |kind| format!("/{field}/{}", kind.replace('~', "~0").replace('/', "~1")))
+        kinds.map(move |kind| below(&format!("/{field}"), kind))
     });
     KEPT.map(str::to_owned).into_iter().chain(kinds).collect()
 }

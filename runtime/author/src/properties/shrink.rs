@@ -54,7 +54,8 @@ impl Part {
     }
 }
 
-fn below(holder: &str, name: &str) -> String {
+/// The pointer of a member.
+pub(crate) fn below(holder: &str, name: &str) -> String {
     format!("{holder}/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 

@@ -79,18 +79,22 @@ pub(crate) async fn measure(cluster: &Cluster, namespace: &str, parents: usize) 
     })
 }
 
-async fn create_all(api: &Api, server: &Running, parents: usize) -> Result<(Duration, f64)> {
-    let mut observed = Observer::of(api, Kind::Parent).await?;
-    let (before, start) = (usage::cpu_seconds(server.pid)?, Instant::now());
-    let each = api.clone();
-    crowd::each(parents, move |number| {
-        let api = each.clone();
+pub(crate) async fn create_parents(api: &Api, parents: usize) -> Result<()> {
+    let api = api.clone();
+    let create = move |number| {
+        let api = api.clone();
         async move {
             let parent = bodies::parent(&api.namespace, &name(number), "World");
             api.create(Kind::Parent, &parent).await.map(drop)
         }
-    })
-    .await?;
+    };
+    crowd::each(parents, create).await
+}
+
+async fn create_all(api: &Api, server: &Running, parents: usize) -> Result<(Duration, f64)> {
+    let mut observed = Observer::of(api, Kind::Parent).await?;
+    let (before, start) = (usage::cpu_seconds(server.pid)?, Instant::now());
+    create_parents(api, parents).await?;
     let (end, _) = observed.until(parents, |parent| parent.has_converged(1)).await?;
     // What it does afterwards to come to rest is part of the work.
     server.until_settled(parents).await?;

@@ -7,11 +7,8 @@ use anyhow::Result;
 use serde::Serialize;
 use tokio::time::sleep;
 
-use crate::api::Kind;
-use crate::bodies;
 use crate::cluster::Cluster;
-use crate::crowd;
-use crate::ours::{count, name};
+use crate::ours::{count, create_parents};
 use crate::usage;
 
 #[derive(Debug, Serialize)]
@@ -31,15 +28,8 @@ pub(crate) async fn measure(cluster: &Cluster, parents: usize, children: usize) 
     let api = cluster.namespace("sized").await?;
     let server = cluster.serve().await?;
     let memory_before_mb = usage::memory_mb(server.pid)?;
-    let (before, start, each) = (usage::cpu_seconds(server.pid)?, Instant::now(), api.clone());
-    crowd::each(parents, move |number| {
-        let api = each.clone();
-        async move {
-            let parent = bodies::parent(&api.namespace, &name(number), "World");
-            api.create(Kind::Parent, &parent).await.map(drop)
-        }
-    })
-    .await?;
+    let (before, start) = (usage::cpu_seconds(server.pid)?, Instant::now());
+    create_parents(&api, parents).await?;
     // The settled ones do not tell how many were made before.
     while server.metric("metahook_writes_total", "").await? < count(parents * children) {
         sleep(Duration::from_millis(100)).await;
