@@ -10,6 +10,7 @@ pub mod expected_messages;
 pub mod figures;
 pub mod fixture;
 pub mod folder;
+pub mod free_port;
 pub mod helm;
 pub mod kubectl;
 pub mod memory_limit;

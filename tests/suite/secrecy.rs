@@ -1,7 +1,4 @@
 //! Secrets do not leave the server but to whom they belong: all its log, its metrics and its writes are searched for them.
-
-use std::net::TcpListener;
-
 use acceptance::api::{CONFIG_MAP, Kind, SECRET};
 use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::{Hook, condition, text};
@@ -72,7 +69,7 @@ fn failing(test: &Fixture, hook: &Webhook) -> Result<Vec<Row>> {
     let at = |name: &str| json!({ "secretRef": { "name": name, "namespace": test.name() } });
     let token =
         |name: &str| json!({ "secretRef": { "name": name, "namespace": test.name(), "key": "token" } });
-    let (address, closed) = (hook.address(), TcpListener::bind("127.0.0.1:0")?.local_addr()?);
+    let (address, closed) = (hook.address(), free_address()?);
     let refusing = || Hook::webhook(&hook.url("/refused"));
     let of = |url: String| Hook::webhook(&url);
     let row = |name, hook, says| Row { name, hook, says };

@@ -1,11 +1,12 @@
 //! A hook is asked when something changed, and a hook that cannot be relied on is asked each time.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use acceptance::api::{CONFIG_MAP, POD};
 use acceptance::fixture::{Fixture, guest};
+use acceptance::free_port::free_port;
 use acceptance::objects::{Hook, config_map, has_condition, text};
 use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Answer, Webhook};
@@ -94,9 +95,9 @@ pub(crate) async fn calls_made_and_skipped_are_metrics(test: &mut Fixture) -> Re
     .await
 }
 
-/// A free address. Until the server takes it, another process of this machine could, which is unlikely.
+/// An address of the loopback that nobody listens on.
 pub(crate) fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+    Ok(SocketAddr::from(([127, 0, 0, 1], free_port()?)))
 }
 
 /// The text of a scrape, without the head of the answer.

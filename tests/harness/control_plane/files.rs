@@ -1,12 +1,12 @@
 //! Ports, files and flags of a control plane's programs.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use rcgen::KeyPair;
 
+use crate::free_port::free_port;
 use crate::node;
 use crate::node::config::tokens;
 use crate::pki::{Authority, Certified};
@@ -20,12 +20,9 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// All at once, so that no two are the same.
     pub(super) fn free() -> Result<Self> {
-        let free = || TcpListener::bind(("127.0.0.1", 0)).context("no free port on 127.0.0.1");
-        let port = |taken: &TcpListener| Ok::<_, anyhow::Error>(taken.local_addr()?.port());
-        let [client, peer, secure] = &[free()?, free()?, free()?];
-        Ok(Self { client: port(client)?, peer: port(peer)?, secure: port(secure)?, ours: port(secure)? })
+        let (client, peer, secure) = (free_port()?, free_port()?, free_port()?);
+        Ok(Self { client, peer, secure, ours: secure })
     }
 
     /// Ports of a network namespace of its own, where no other process can have them.
