@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt};
 use metahook_core::api::SpecError;
-use metahook_core::api::hook::{Call, WasmHook};
+use metahook_core::api::hook::{HookTarget, WasmHook};
 use metahook_core::api::policy::Limits;
 use metahook_core::api::reason::ConditionReason;
 use metahook_core::object::ObjectMeta;
@@ -106,17 +106,17 @@ impl HookState {
 impl Hook {
     /// Follows what the spec of a controller names. `meter`: of the webhook at a URL.
     pub(crate) fn follow(
-        call: &Call,
+        target: &HookTarget,
         controller: &ObjectMeta,
         sources: &HookSources,
         pools: &Arc<Pools>,
         meter: impl FnOnce(&str) -> Arc<WebMeter>,
     ) -> Result<Self, SpecError> {
-        match call {
-            Call::Wasm(WasmHook { module, mounts, limits, .. }) => {
+        match target {
+            HookTarget::Wasm(WasmHook { module, mounts, limits, .. }) => {
                 Ok(Self::Wasm { source: sources.follow(module, mounts, controller), limits: *limits })
             }
-            Call::Webhook(target) => {
+            HookTarget::Webhook(target) => {
                 if let Some(timeout) = &target.ignored_timeout {
                     let (field, instead) = (&target.field, target.timeout.as_secs());
                     tracing::warn!(controller = %controller.key, "{field}.timeout: {timeout} is no time: {instead}s are used");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use metahook_core::api::SpecError;
-use metahook_core::api::hook::{Call, EnabledHook, HookName, ModuleRef, PerHook, WasmHook};
+use metahook_core::api::hook::{EnabledHook, HookName, HookTarget, ModuleRef, PerHook, WasmHook};
 use metahook_core::api::policy::Limits;
 use metahook_core::bundle::ModulePlace;
 use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
@@ -99,8 +99,8 @@ impl HookSet {
         let HookFiles { sandbox, modules, mounts } = files;
         let (pools, metrics) =
             (Pools::new(DEFAULT_WEBHOOK_ANSWER, RedirectPolicy::default()), Metrics::new(|| 0));
-        let hooks = hooks.try_map(|name, hook| match &hook.call {
-            Call::Wasm(WasmHook { module: named, mounts: wanted, limits, .. }) => {
+        let hooks = hooks.try_map(|name, hook| match &hook.target {
+            HookTarget::Wasm(WasmHook { module: named, mounts: wanted, limits, .. }) => {
                 let mounted = wanted.iter().map(|mount| {
                     let found = mounts.iter().find(|given| given.path == mount.path).cloned();
                     found.ok_or_else(|| HookSetError::NoMount { hook: name, path: mount.path.clone() })
@@ -110,7 +110,7 @@ impl HookSet {
                 let module = module.ok_or_else(|| HookSetError::no_file(name, named))?;
                 Ok(LoadedHook::Wasm { loaded: LoadedModule::of_files(module, mounts), limits: *limits })
             }
-            Call::Webhook(target) => {
+            HookTarget::Webhook(target) => {
                 let meter = metrics.webhook("", controller, name, &target.url);
                 Ok::<_, HookSetError>(LoadedHook::Webhook(Webhook::alone(target, &pools, meter)?.into()))
             }

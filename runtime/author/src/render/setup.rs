@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::api::common::ApplyStrategy;
-use metahook_core::api::hook::{Call, HookName};
+use metahook_core::api::hook::{HookName, HookTarget};
 use metahook_core::api::policy::{BrakeLimits, HookPolicy, Limits};
 use metahook_core::api::status::{ControllerStatus, DeletionStatus};
 use metahook_core::api::{CheckedSpec, ControllerKind, UnusableSpec};
@@ -145,9 +145,9 @@ pub fn spec_limits(documents: &[Document], hook: HookName) -> Result<Option<Limi
     };
     let hooks = &spec.common().hooks;
     // As the server does, sync is called where there is no finalize.
-    Ok(match &hooks.get(hook).unwrap_or(&hooks.sync).call {
-        Call::Wasm(hook) => Some(hook.limits),
-        Call::Webhook(_) => None,
+    Ok(match &hooks.get(hook).unwrap_or(&hooks.sync).target {
+        HookTarget::Wasm(hook) => Some(hook.limits),
+        HookTarget::Webhook(_) => None,
     })
 }
 

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::customize::RelatedKinds;
-use crate::api::hook::{Call, EnabledHook, Hook, HookName, PerHook};
+use crate::api::hook::{EnabledHook, HookName, HookSpec, HookTarget, PerHook};
 use crate::api::policy::{BrakeLimits, DeletionBrakeSpec, HookPolicy, ServiceAccountRef};
 use crate::api::selection::{self, SelectionRule};
 use crate::api::shown_secrets::ShownSecrets;
@@ -39,9 +39,9 @@ pub struct CommonSpec {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hooks {
-    pub customize: Option<Hook>,
-    pub sync: Option<Hook>,
-    pub finalize: Option<Hook>,
+    pub customize: Option<HookSpec>,
+    pub sync: Option<HookSpec>,
+    pub finalize: Option<HookSpec>,
 }
 
 /// How children are written.
@@ -147,7 +147,7 @@ impl CommonSpec {
         children: impl Iterator<Item = Result<ChildRule, SpecError>>,
     ) -> Result<CheckedCommon, ControllerError> {
         let (mut disabled_hooks, mut shadows) = (Vec::new(), BTreeMap::new());
-        let mut enabled = |name: HookName, hook: Option<&Hook>| {
+        let mut enabled = |name: HookName, hook: Option<&HookSpec>| {
             let Some(hook) = hook else { return Ok(None) };
             let field = format!("spec.hooks.{name}.shadow");
             let shadow = self.check_hook(policy, |policy| hook.check_shadow(&field, policy));
@@ -229,12 +229,12 @@ impl CommonSpec {
             }
         };
         let account = self.service_account_ref.as_ref();
-        match checked.as_mut().map(|hook| &mut hook.call) {
-            Some(Call::Webhook(target)) => {
+        match checked.as_mut().map(|hook| &mut hook.target) {
+            Some(HookTarget::Webhook(target)) => {
                 target.take_endpoint(self.endpoint_configs.as_deref().unwrap_or_default())?;
                 target.trust.reader = account.cloned();
             }
-            Some(Call::Wasm(wasm)) => account.into_iter().for_each(|account| wasm.read_as(account)),
+            Some(HookTarget::Wasm(wasm)) => account.into_iter().for_each(|account| wasm.read_as(account)),
             None => {}
         }
         Ok(checked)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::common::Hooks;
-use crate::api::hook::{Hook, Script, Shadow, Wasm, Ways};
+use crate::api::hook::{HookSpec, Script, Shadow, Wasm, Ways};
 use crate::api::mount::Mount;
 use crate::api::webhook::EndpointConfig;
 
@@ -21,7 +21,7 @@ pub(super) fn objects(endpoints: &[EndpointConfig], hooks: Option<&Hooks>) -> BT
         hooks.into_iter().flat_map(|hooks| [&hooks.sync, &hooks.finalize, &hooks.customize]).flatten();
     let shadows = hooks.clone().filter_map(|hook| hook.shadow.as_ref()).map(Shadow::ways);
     let (mut webhooks, mut stored) = (Vec::new(), Vec::new());
-    for Ways { webhook, wasm, script } in hooks.map(Hook::ways).chain(shadows) {
+    for Ways { webhook, wasm, script } in hooks.map(HookSpec::ways).chain(shadows) {
         webhooks.extend(webhook);
         stored.extend(wasm.map(of_wasm));
         stored.extend(script.map(of_script));

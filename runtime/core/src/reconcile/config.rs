@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::api::ControllerKind;
 use crate::api::common::Grant;
 use crate::api::customize::RelatedKinds;
-use crate::api::hook::{Call, EnabledHook, HookName, HookTransport, HookVersion, PerHook};
+use crate::api::hook::{EnabledHook, HookName, HookTarget, HookTransport, HookVersion, PerHook};
 use crate::api::policy::BrakeLimits;
 use crate::api::selection::Selection;
 use crate::api::shown_secrets::ShownSecrets;
@@ -206,9 +206,9 @@ impl KindConfig {
 impl HookConfig {
     /// `max_webhook_answer`: bytes that a webhook's answer may have.
     pub fn of(hook: &EnabledHook, max_webhook_answer: usize) -> Self {
-        let (settings, max_memory) = match &hook.call {
-            Call::Wasm(wasm) => (wasm.settings.as_ref().map(ToString::to_string), MAX_ANSWER_MEMORY),
-            Call::Webhook(_) => (None, webhook_answer_memory(max_webhook_answer)),
+        let (settings, max_memory) = match &hook.target {
+            HookTarget::Wasm(wasm) => (wasm.settings.as_ref().map(ToString::to_string), MAX_ANSWER_MEMORY),
+            HookTarget::Webhook(_) => (None, webhook_answer_memory(max_webhook_answer)),
         };
         Self { version: hook.version, mode: hook.mode(), settings, via: hook.via(), max_memory }
     }

@@ -1,5 +1,6 @@
 //! Client of the API server: its connection, and requests and answers as bytes.
 
+mod answer;
 #[cfg(test)]
 mod tests;
 
@@ -8,8 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT, WARNING};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderValue, Method, Request};
 use kube::client::Body;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
@@ -18,25 +19,23 @@ use metahook_core::api::server_objects::ServerObjects;
 use metahook_core::json::yaml::to_yaml_string;
 use metahook_core::object::id::Resource;
 use metahook_core::pacing::{Rate, RateLimiter};
-use metahook_core::reconcile::api_warnings::{self, MAX_WARNINGS};
-use metahook_core::reconcile::outcome::Retry;
-use metahook_core::reconcile::too_large;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 use tower::BoxError;
 
-use crate::cluster::bounds::{self, MAX_LARGE, MAX_OBJECT, TooLarge};
+use crate::cluster::bounds::{self, TooLarge};
 use crate::cluster::proxies::{Proxy, ProxyError};
 use crate::cluster::redefined::Redefined;
 use crate::cluster::restores::Restores;
-use crate::cluster::rights::refusal;
 use crate::cluster::transport::{MAX_API_DELAY, Transport, busy};
 use crate::cluster::write_gate::{NotLeading, WriteGate};
 use crate::sync::lock;
 use crate::telemetry::error_chain;
 use crate::telemetry::open_watches::OpenWatches;
 use crate::telemetry::standard::RequestCounts;
+
+pub use answer::Unreachable;
+pub(crate) use answer::{Answer, Answers};
 
 /// No write or read of a single object takes this long on a healthy API server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -66,37 +65,6 @@ pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 pub(super) const JSON_PATCH: &str = "application/json-patch+json";
 /// Content type of server-side apply, whose bodies are read as YAML.
 pub(super) const SERVER_SIDE_APPLY: &str = "application/apply-patch+yaml";
-
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) body: String,
-    /// Warnings of the API server, or of a webhook of the cluster, about a request that was accepted.
-    pub(crate) warnings: Vec<String>,
-}
-
-/// Failure of a request that got no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum Unreachable {
-    #[error("the request's body could not be written")]
-    Print(#[source] serde_json::Error),
-    #[error("the request could not be built")]
-    Request(#[source] http::Error),
-    #[error("the request failed")]
-    Send(#[source] BoxError),
-    #[error("the answer broke off")]
-    Body(#[source] BoxError),
-    #[error(transparent)]
-    TooLarge(#[from] TooLarge),
-    #[error("the answer is not UTF-8")]
-    Text(#[source] std::string::FromUtf8Error),
-    #[error("no answer within {} s", REQUEST_TIMEOUT.as_secs())]
-    Timeout,
-    #[error(transparent)]
-    NotLeading(#[from] NotLeading),
-    #[error("the API server is busy and wants to be asked again after {} s", after.as_secs())]
-    Busy { after: Duration },
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -288,7 +256,7 @@ impl ApiClient {
             } else {
                 bounds::read_refusal(body).await.map_err(Unreachable::Body)?
             };
-            Ok(Answer { status: head.status, body, warnings: warnings(&head.headers) })
+            Ok(Answer { status: head.status, body, warnings: answer::warnings(&head.headers) })
         };
         tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.map_err(|_elapsed| Unreachable::Timeout)?
     }
@@ -300,105 +268,13 @@ struct Content<'a> {
     body: Option<&'a Value>,
 }
 
-/// The kind of a request's answer, where it is not refused.
-#[derive(Clone, Copy)]
-pub(super) enum Answers {
-    Object,
-    Page,
-    /// Like a page, of each object its metadata alone.
-    Metadata,
-    Large,
-}
-
-impl Answers {
-    fn bound(self) -> u64 {
-        match self {
-            Self::Object => MAX_OBJECT,
-            Self::Page | Self::Metadata | Self::Large => MAX_LARGE,
-        }
-    }
-
-    /// The content type that is asked for.
-    fn accept(self) -> &'static str {
-        match self {
-            Self::Metadata => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-            Self::Object | Self::Page | Self::Large => "application/json",
-        }
-    }
-}
-
 fn unanswered(error: BoxError) -> Unreachable {
     error.downcast::<TooLarge>().map_or_else(Unreachable::Send, |too_large| (*too_large).into())
-}
-
-impl Unreachable {
-    /// How a reconcile that needs the answer is retried.
-    pub(crate) fn retry(&self) -> Retry {
-        match self {
-            Self::Busy { after } => Retry::After(*after),
-            Self::Print(_)
-            | Self::Request(_)
-            | Self::Send(_)
-            | Self::Body(_)
-            | Self::TooLarge(_)
-            | Self::Text(_)
-            | Self::Timeout
-            | Self::NotLeading(_) => Retry::WithEvent,
-        }
-    }
-}
-
-/// The fields of a `Status` that are looked at. The others may be as they like: admission webhooks set them.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Refusal {
-    reason: String,
-    message: String,
-}
-
-impl Answer {
-    fn refusal(&self) -> Refusal {
-        serde_json::from_str(&self.body).unwrap_or_default()
-    }
-
-    /// The API server's word for a refusal, for example `AlreadyExists`.
-    pub(crate) fn reason(&self) -> String {
-        self.refusal().reason
-    }
-
-    /// The answer to what was sent: a refusal of what is too large says what is.
-    fn about(self, sent: &Value) -> Self {
-        let too_large =
-            if self.status.is_success() { None } else { too_large::explained(&self.message(), sent) };
-        match too_large {
-            Some(message) => {
-                Self { body: json!({ "reason": self.reason(), "message": message }).to_string(), ..self }
-            }
-            None => self,
-        }
-    }
-
-    /// Message of a refusal, in one line.
-    pub(crate) fn message(&self) -> String {
-        let (status, text) = (self.status.as_u16(), self.refusal().message);
-        if !text.is_empty() {
-            return refusal(status, &text);
-        }
-        // It is no answer of an API server: of a proxy before it, for example.
-        let body: String = self.body.trim().chars().take(300).collect();
-        let colon = if body.is_empty() { "" } else { ": " };
-        refusal(status, &format!("HTTP status {status}{colon}{body}"))
-    }
 }
 
 /// The bytes of a body of this content type.
 fn print(kind: &str, body: &Value) -> Result<Vec<u8>, serde_json::Error> {
     if kind == SERVER_SIDE_APPLY { Ok(to_yaml_string(body).into_bytes()) } else { serde_json::to_vec(body) }
-}
-
-fn warnings(headers: &HeaderMap) -> Vec<String> {
-    let all = headers.get_all(WARNING).into_iter().take(MAX_WARNINGS);
-    all.filter_map(|one| api_warnings::text(&String::from_utf8_lossy(one.as_bytes()))).collect()
 }
 
 /// The way to the API server where no file is named by flag. A Pod is itself before it is the user of its image: the

@@ -1,7 +1,9 @@
 //! Tests of the client of the API server.
 
-use http::Response;
+use http::{Response, StatusCode};
 use metahook_core::object::id::Key;
+use metahook_core::reconcile::api_warnings::MAX_WARNINGS;
+use metahook_core::reconcile::outcome::Retry;
 
 use super::*;
 use crate::cluster::fake;

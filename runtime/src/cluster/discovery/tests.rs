@@ -5,21 +5,6 @@ use http::Response;
 use super::*;
 use crate::cluster::fake;
 
-#[test]
-fn a_gap_in_what_is_published_is_no_news() {
-    assert!(PublishedLists::default().latest().is_none(), "nothing was ever read");
-    let (read, before) = (Arc::new(Lists::default()), Arc::new(Lists::default()));
-    let known = |lists| PublishedLists {
-        address: "x".to_owned(),
-        lists: Arc::new(lists),
-        before: Arc::clone(&before),
-    };
-    let latest = known(OnceCell::new_with(Some(Some(Arc::clone(&read))))).latest();
-    assert!(latest.is_some_and(|latest| Arc::ptr_eq(&latest, &read)));
-    let latest = known(OnceCell::new_with(Some(None))).latest();
-    assert!(latest.is_some_and(|latest| Arc::ptr_eq(&latest, &before)), "its kind is gone from it");
-}
-
 #[tokio::test]
 async fn a_kind_is_found_in_another_version_than_the_one_that_is_no_longer_served() {
     let api = fake::answering(|request| {

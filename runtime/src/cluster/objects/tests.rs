@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::Response;
-use metahook_core::object::id::Gvk;
+use metahook_core::object::id::{Gvk, Key};
 
 use super::*;
 use crate::cluster::fake::{self, Requests};
@@ -72,9 +72,9 @@ fn a_refusal_of_a_guard_of_owner_references_names_the_right() {
     };
     let error = named(RequestErrorKind::Refused(refused.to_owned())).unwrap();
     assert!(error.is_ungranted(), "it is tried again as soon as other rights");
-    assert_eq!(error.kind.to_string(), "User \"u\" cannot x");
+    assert_eq!(error.kind().to_string(), "User \"u\" cannot x");
     let error = named(RequestErrorKind::NotRecreatable(format!("{refused}{WAY_OUT}, agree"))).unwrap();
-    assert!(error.kind.to_string().ends_with("cannot x; to have it deleted all the same, agree"));
+    assert!(error.kind().to_string().ends_with("cannot x; to have it deleted all the same, agree"));
     assert!(named(RequestErrorKind::Refused("exceeded quota: q".to_owned())).is_none());
     assert!(named(RequestErrorKind::Conflict(refused.to_owned())).is_none());
 }

@@ -104,7 +104,7 @@ impl ControllerRunner {
         meter: impl FnOnce(&str) -> Arc<WebMeter>,
     ) -> Result<Hook, SpecError> {
         let HookRuntime { sources, pools, .. } = &self.context.hooks;
-        Hook::follow(&hook.call, &self.object, sources, pools, meter)
+        Hook::follow(&hook.target, &self.object, sources, pools, meter)
     }
 
     /// Waits until each hook can be called.

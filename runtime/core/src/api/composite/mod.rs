@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::api::common::{
     ApplyStrategy, CheckedCommon, ChildRule, CommonSpec, ConditionCheck, Hooks, Target, UpdateMethod,
 };
-use crate::api::hook::Hook;
+use crate::api::hook::HookSpec;
 use crate::api::policy::HookPolicy;
 use crate::api::selection::SelectionRule;
 use crate::api::{ControllerError, SpecError, resource, selector};
@@ -82,9 +82,9 @@ pub struct CompositeHooks {
     #[serde(flatten)]
     pub hooks: Hooks,
     /// Accepted for old manifests; never called.
-    pub pre_update_child: Option<Hook>,
+    pub pre_update_child: Option<HookSpec>,
     /// Accepted for old manifests; never called.
-    pub post_update_child: Option<Hook>,
+    pub post_update_child: Option<HookSpec>,
 }
 
 /// A CompositeController that can be run.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::as_stored;
-use crate::api::hook::{Call, HookName};
+use crate::api::hook::{HookName, HookTarget};
 use crate::api::reason::EventReason;
 use crate::api::shown_secrets::ShownSecrets;
 use crate::api::{CheckedSpec, ONLY_FINALIZES};
@@ -178,7 +178,7 @@ fn with_an_account_of_its_own_a_controller_reads_by_its_rights() {
         })
     };
     let own = spec(&account).check("c", &HookPolicy::default()).unwrap();
-    let Call::Wasm(hook) = &own.common.hooks.sync.call else { panic!() };
+    let HookTarget::Wasm(hook) = &own.common.hooks.sync.target else { panic!() };
     assert_eq!(hook.module.reader.as_ref().map(ToString::to_string).as_deref(), Some("n/a"));
     assert_eq!((&hook.mounts[0].reader, &own.common.account), (&hook.module.reader, &hook.module.reader));
     let refused = spec(&Value::Null).check("c", &HookPolicy::default()).unwrap_err().to_string();

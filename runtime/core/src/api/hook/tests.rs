@@ -6,7 +6,7 @@ use super::*;
 use crate::api::policy::LimitBounds;
 
 fn check(hook: Value) -> Result<Option<EnabledHook>, String> {
-    let hook: Hook = serde_json::from_value(hook).unwrap();
+    let hook: HookSpec = serde_json::from_value(hook).unwrap();
     hook.check("spec.hooks.sync", &HookPolicy::default()).map_err(|error| error.to_string())
 }
 
@@ -39,9 +39,9 @@ fn a_script_is_stored_and_checked_as_a_module_is() {
         script.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         check(json!({ "script": script }))
     };
-    let module = |hook: Result<Option<EnabledHook>, String>| match hook.unwrap().unwrap().call {
-        Call::Wasm(hook) => hook.module,
-        Call::Webhook(_) => panic!(),
+    let module = |hook: Result<Option<EnabledHook>, String>| match hook.unwrap().unwrap().target {
+        HookTarget::Wasm(hook) => hook.module,
+        HookTarget::Webhook(_) => panic!(),
     };
     let python = module(script(&json!({})));
     assert_eq!((python.key.as_str(), python.language), ("hook.py", Some(Language::Python)));
@@ -64,14 +64,14 @@ fn a_script_is_stored_and_checked_as_a_module_is() {
     }
     let policy = HookPolicy { require_pin: true, ..HookPolicy::default() };
     let script = json!({"script": {"language": "python", "configMap": {"namespace": "n", "name": "m"}}});
-    let hook: Hook = serde_json::from_value(script).unwrap();
+    let hook: HookSpec = serde_json::from_value(script).unwrap();
     assert_eq!(hook.check("sync", &policy).unwrap_err().field, "sync.script.sha256");
 }
 
 #[test]
 fn a_shadow_is_a_hook_of_the_same_version() {
     let shadow = |hook: Value| {
-        let hook: Hook = serde_json::from_value(hook).unwrap();
+        let hook: HookSpec = serde_json::from_value(hook).unwrap();
         let checked = hook.check_shadow("spec.hooks.sync.shadow", &HookPolicy::default());
         checked.map_err(|error| error.to_string())
     };
@@ -120,7 +120,8 @@ fn a_webhook_is_checked_under_the_hooks_field() {
 
 #[test]
 fn what_is_not_said_has_its_default() {
-    let Some(EnabledHook { version, call: Call::Wasm(hook) }) = check(wasm(&json!({}))).unwrap() else {
+    let Some(EnabledHook { version, target: HookTarget::Wasm(hook) }) = check(wasm(&json!({}))).unwrap()
+    else {
         panic!()
     };
     assert_eq!(version, HookVersion::V1);
@@ -133,7 +134,7 @@ fn mounts_and_pins_are_checked_under_the_hooks_field() {
     let mount = json!({"path": "etc", "configMap": {"namespace": "n", "name": "m"}});
     let error = check(wasm(&json!({ "mounts": [mount] }))).unwrap_err();
     assert!(error.starts_with("spec.hooks.sync.wasm.mounts[0].path: \"etc\" is no absolute"), "{error}");
-    let hook: Hook = serde_json::from_value(wasm(&json!({}))).unwrap();
+    let hook: HookSpec = serde_json::from_value(wasm(&json!({}))).unwrap();
     let policy = HookPolicy { require_pin: true, ..HookPolicy::default() };
     assert_eq!(hook.check("sync", &policy).unwrap_err().field, "sync.wasm.sha256");
 }
@@ -143,7 +144,7 @@ fn a_digest_of_the_status_is_a_pin() {
     let pin = "0".repeat(64);
     for written in [pin.clone(), format!("sha256:{pin}")] {
         let hook = check(wasm(&json!({ "sha256": written }))).unwrap();
-        let Some(EnabledHook { call: Call::Wasm(hook), .. }) = hook else { panic!() };
+        let Some(EnabledHook { target: HookTarget::Wasm(hook), .. }) = hook else { panic!() };
         assert_eq!(hook.module.sha256.as_ref(), Some(&pin));
     }
 }
@@ -151,7 +152,7 @@ fn a_digest_of_the_status_is_a_pin() {
 #[test]
 fn limits_are_read_up_to_their_ceiling_and_refused_above_it() {
     let ceiling = json!({"memory": "512Mi", "timeout": "60s", "instructions": 100_000_000_000_u64, "output": "32Mi", "log": "1Mi"});
-    let Some(EnabledHook { call: Call::Wasm(hook), .. }) =
+    let Some(EnabledHook { target: HookTarget::Wasm(hook), .. }) =
         check(wasm(&json!({ "limits": ceiling }))).unwrap()
     else {
         panic!()
