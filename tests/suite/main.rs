@@ -38,6 +38,7 @@ mod node;
 mod other_servers;
 mod outages;
 mod packed;
+mod pages;
 mod pause;
 mod purity;
 mod redefined;
@@ -630,6 +631,9 @@ fn of_scripts() -> Vec<Test> {
         },
         second_day::{
             the_second_day_of_a_hook,
+        },
+        pages::{
+            the_commands_of_the_pages_on_operation,
         },
         gallery_scripts::{
             cases_and_properties_of_each_guest_in_python_hold,

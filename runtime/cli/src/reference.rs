@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use clap::CommandFactory;
+use clap::{CommandFactory, Parser};
 
 use super::Cli;
 
@@ -48,4 +48,44 @@ fn table_of_flags(command: &clap::Command, out: &mut String) {
         let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
         writeln!(out, "| `{name}` | {default}| {help} |").unwrap();
     }
+}
+
+/// Lines of a page's blocks that begin a command of the program, without what a shell does with them.
+fn commands(page: &str) -> impl Iterator<Item = &str> {
+    let mut is_block = false;
+    let lines = page.lines().map(str::trim).filter(move |line| {
+        is_block ^= line.starts_with("```");
+        is_block
+    });
+    let shown = lines.map(|line| line.strip_prefix("$ ").unwrap_or(line));
+    let parts = shown.flat_map(|line| line.split(" && ")).filter(|part| part.starts_with("metahook "));
+    parts.map(|part| {
+        [" |", " >", " #"]
+            .iter()
+            .filter_map(|end| part.split_once(end))
+            .fold(part, |shortest, (begin, _)| if begin.len() < shortest.len() { begin } else { shortest })
+    })
+}
+
+#[test]
+fn each_command_that_the_book_shows_is_one_of_the_program() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folders = ["runtime/docs/src", "guests", "."].map(|folder| root.join(folder));
+    let files = folders
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
+        .map(|entry| entry.unwrap().path());
+    let guests =
+        std::fs::read_dir(root.join("guests")).unwrap().map(|entry| entry.unwrap().path().join("README.md"));
+    let pages =
+        files.chain(guests).filter(|path| path.extension().is_some_and(|end| end == "md") && path.is_file());
+    let mut shown = 0;
+    for path in pages {
+        for command in commands(&std::fs::read_to_string(&path).unwrap()) {
+            let read = Cli::try_parse_from(command.split_whitespace());
+            assert!(read.is_ok(), "{}: `{command}`: {}", path.display(), read.err().unwrap());
+            shown += 1;
+        }
+    }
+    assert!(shown >= 60, "only {shown} commands are shown");
 }
