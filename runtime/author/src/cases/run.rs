@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use metahook_core::api::policy::LimitBounds;
 use metahook_core::bundle::gvk;
 use metahook_core::json::difference::same;
-use metahook_core::json::hidden::hide;
+use metahook_core::json::hidden::{hide, remove_records};
 use serde_json::{Value, json};
 
 use super::{Case, CaseKind, file};
@@ -79,16 +79,25 @@ impl Compared {
         yaml::print(&self.found)
     }
 
-    /// The differences, without the values of Secrets.
+    /// The differences, without the values of Secrets. Those of the annotations that repeat what an object was made of are shown
+    /// where nothing else differs.
     pub fn diff(&self, colours: bool) -> String {
+        let all = [true, false].map(|without_records| self.diff_of(without_records, colours));
+        let shown = all.into_iter().find(|text| !text.is_empty());
+        shown.unwrap_or_else(|| "values of Secrets differ, which are not shown\n".to_owned())
+    }
+
+    fn diff_of(&self, without_records: bool, colours: bool) -> String {
         let shown = |value: &Value| {
             let mut value = value.clone();
             hide(&mut value);
+            if without_records {
+                remove_records(&mut value);
+            }
             yaml::print(&value)
         };
         let expected = self.expected.as_ref().map(shown).unwrap_or_default();
-        let text = diff::print(&expected, &shown(&self.found), colours);
-        if text.is_empty() { "values of Secrets differ, which are not shown\n".to_owned() } else { text }
+        diff::print(&expected, &shown(&self.found), colours)
     }
 }
 

@@ -71,6 +71,17 @@ fn a_blessed_error_is_shown_and_is_no_success() {
 }
 
 #[test]
+fn a_plan_that_ends_in_a_new_error_is_shown_by_the_error() {
+    let fails = "(func $main (call $exit (i32.const 3)))";
+    let folder = blessed().module("target/wasm32-wasip1/release/hook.wasm", fails);
+    let ended = folder.metahook(&["test"]);
+    ended.is(1, "2 of 2 cases failed");
+    assert!(ended.out.contains("FAIL reconcile (ends in an error: "), "{}", ended.out);
+    let says = "plan.yaml: differs: the plan ends in this error, and that of the file does not";
+    assert!(ended.out.contains(says) && !ended.out.contains("  - "), "{}", ended.out);
+}
+
+#[test]
 fn another_answer_fails_with_its_difference() {
     let other = json!({"children": [config_map("a", "other")]}).to_string();
     let folder = blessed().answers("target/wasm32-wasip1/release/hook.wasm", &other);
@@ -80,6 +91,7 @@ fn another_answer_fails_with_its_difference() {
         assert!(ended.out.contains(says), "{says}: {}", ended.out);
     }
     assert!(!ended.out.contains('\u{1b}'), "no colours but on a terminal");
+    assert!(!ended.out.contains("last-applied"), "it repeats the child: {}", ended.out);
 }
 
 #[test]

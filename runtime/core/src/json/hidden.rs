@@ -103,6 +103,20 @@ fn hide_values(secret: &mut Map<String, Value>) {
     }
 }
 
+/// Takes out the annotations that repeat what an object was made of, wherever in `value` they are.
+pub fn remove_records(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            if let Some(Value::Object(annotations)) = members.get_mut("annotations") {
+                annotations.retain(|name, _| !RECORDS.contains(&name.as_str()));
+            }
+            members.values_mut().for_each(remove_records);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_records),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
 fn hide_records(metadata: &mut Value) {
     for record in RECORDS {
         if let Some(value) = metadata.get_mut("annotations").and_then(|all| all.get_mut(record)) {
@@ -134,6 +148,14 @@ mod tests {
 
     fn shown(value: &Value) -> String {
         shown_body(value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn records_are_removed_and_nothing_else_is() {
+        let object = |annotations: Value| json!({"items": [{"metadata": {"annotations": annotations}}]});
+        let mut value = object(json!({RECORDS[0]: "{}", RECORDS[1]: "{}", "a": "b"}));
+        remove_records(&mut value);
+        assert_eq!(value, object(json!({"a": "b"})));
     }
 
     #[test]
