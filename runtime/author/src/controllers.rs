@@ -58,7 +58,7 @@ pub(crate) async fn find(api: &ApiClient, name: &str) -> Result<(ObjectId, Value
     }
 }
 
-/// What a server says of a controller; nothing where it has said nothing yet.
+/// Status that a server wrote about a controller; nothing where it has said nothing yet.
 pub(crate) fn status(controller: &Value) -> ControllerStatus {
     let status = controller.get("status").cloned().unwrap_or_default();
     serde_json::from_value(status).unwrap_or_default()

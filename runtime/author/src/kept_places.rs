@@ -45,7 +45,7 @@ pub(crate) struct KeptPlaces<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trust {
     All,
-    /// Those that ran: tenants may write to the namespace, but not to the status of controllers.
+    /// Versions that ran: tenants may write to the namespace, but not to the status of controllers.
     Ran,
 }
 
@@ -112,7 +112,7 @@ impl HookPlace {
     }
 }
 
-/// What was stored is read, whatever its size.
+/// Bounds under which everything that was stored can be read.
 pub(crate) fn all_sizes() -> ModuleBounds {
     ModuleBounds { packed: u64::MAX, ..ModuleBounds::default() }
 }
@@ -129,7 +129,7 @@ fn ran(status: &ControllerStatus, hooks: &[HookName]) -> BTreeSet<String> {
     now.chain(earlier).map(plain).collect()
 }
 
-/// What the hook pins, by the field.
+/// The digest that the hook pins, by the field.
 fn pins(controller: &Value, hook: HookName) -> impl Iterator<Item = (String, String)> {
     ["wasm", "script"].into_iter().filter_map(move |kind| {
         let hook = hook.as_str();

@@ -64,7 +64,7 @@ pub struct Changed {
     pub shown: Shown,
 }
 
-/// What is known of the server.
+/// Knowledge about the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shown {
     /// It has shown the change.
@@ -79,7 +79,7 @@ pub enum Shown {
     Unchanged,
 }
 
-/// What a look at the cluster has shown.
+/// State of the cluster at one look.
 enum Look {
     All,
     /// These controllers have not shown it, and whether any has.

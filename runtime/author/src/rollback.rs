@@ -24,7 +24,7 @@ use crate::yaml;
 const MAX_WAIT: Duration = Duration::from_mins(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// What is seen for so long is so: a server writes a status every ten seconds at most.
+/// A state that is seen for this long holds: a server writes a status every ten seconds at most.
 const MIN_SURE: Duration = Duration::from_secs(12);
 
 impl Target<'_> {
@@ -132,7 +132,7 @@ fn is_not_pinned(pins: &BTreeMap<String, String>, digest: &str) -> Result<(), Hi
     Err(HistoryError::Pinned { field, pinned, digest: digest.to_owned() })
 }
 
-/// What is to be done after a version was put back.
+/// Steps that are left after a version was put back.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Wait,

@@ -49,7 +49,7 @@ pub struct Check {
     /// Reconciles within which nothing may be left to change.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub cycles: u16,
-    /// What is printed on stdout: text, or JSON.
+    /// Format of stdout: text, or JSON.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Output::Text)]
     pub output: Output,
     #[command(flatten)]

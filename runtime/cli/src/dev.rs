@@ -44,7 +44,7 @@ pub struct Dev {
     /// The context of the kubeconfig; its current one when absent.
     #[arg(long, value_name = "CONTEXT")]
     pub context: Option<String>,
-    /// What of the server's log is shown on stderr.
+    /// Filter of the server's log on stderr.
     #[arg(long, value_name = "LEVEL", default_value = LOG_LEVEL)]
     pub log_level: String,
     /// Flags of `metahook serve`, after `--`, for example `-- --max-children 100`.

@@ -15,7 +15,7 @@ pub struct New {
     /// The language of the hook.
     #[arg(long, value_name = "LANGUAGE", value_enum, default_value_t = Language::Rust)]
     pub lang: Language,
-    /// What the hook begins with.
+    /// The example that the hook begins with.
     #[arg(long, value_name = "TEMPLATE", value_enum, default_value_t = Template::Composite)]
     pub from: Template,
     /// The same as --from decorator.

@@ -10,7 +10,7 @@ use crate::values::pause as duration;
 use metahook_author::pause::{Changed, PauseError, Pauser, Shown};
 use metahook_server::cluster::api_client::ConnectError;
 
-/// What `--help` ends with.
+/// End of `--help`.
 const EXAMPLES: &str = "Examples:\n  metahook pause controller NAME\n  metahook pause shops NAMESPACE/NAME\n\n`metahook resume` takes the same words.";
 
 #[derive(Debug, Args)]

@@ -35,7 +35,7 @@ pub struct Render {
     /// Reconciles of each parent at most, each with what the one before wrote; ends where nothing changes.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub cycles: u16,
-    /// What is printed on stdout: yaml, diff, table, or json with all objects before and after.
+    /// Format of stdout: yaml, diff, table, or json with all objects before and after.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Output::Yaml)]
     pub output: Output,
     /// The server's --apply-strategy, for controllers that name none.

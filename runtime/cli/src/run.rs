@@ -44,7 +44,7 @@ pub struct Run {
     pub mount: Vec<MountFlag>,
     #[command(flatten)]
     pub runners: RunnerFlags,
-    /// What is printed on stdout: the answer alone, or JSON or YAML with the answer and what the call used.
+    /// Format of stdout: the answer alone, or JSON or YAML with the answer and what the call used.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Output::Answer)]
     pub output: Output,
     #[command(flatten)]

@@ -19,7 +19,7 @@ pub enum Subject {
     Controller,
     /// The objects that the controller's hooks are asked about.
     Parent,
-    /// What sync and finalize hooks are asked.
+    /// The request of sync and finalize hooks.
     SyncRequest,
     SyncResponse,
     CustomizeRequest,
@@ -28,7 +28,7 @@ pub enum Subject {
 
 #[derive(Debug, Args)]
 pub struct Schema {
-    /// What the schema is about.
+    /// The document that the schema describes.
     #[arg(value_name = "SUBJECT", value_enum)]
     pub of: Subject,
     /// A file with the controller, or with definitions of the kinds that it names, or a folder with such files; several times for several.

@@ -56,7 +56,7 @@ pub struct Test {
     /// Write the results as XML in the form of `JUnit`.
     #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub junit: Option<PathBuf>,
-    /// What is printed on stdout: text, text with lines that GitHub shows at the file, or JSON.
+    /// Format of stdout: text, text with lines that GitHub shows at the file, or JSON.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Output::Text)]
     pub output: Output,
     /// Run again whenever a case, a shared file or the module changes, until Ctrl-C.

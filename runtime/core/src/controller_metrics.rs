@@ -204,7 +204,7 @@ impl ControllerMetrics {
         *self.reconciles.entry(result).or_default() += 1;
     }
 
-    /// So many reconciles ended without a call, because nothing had changed.
+    /// How many reconciles ended without a call, because nothing had changed.
     pub fn skipped(&mut self, reconciles: u64) {
         *self.reconciles.entry(ReconcileResult::Settled).or_default() += reconciles;
         self.figures.entry(HookName::Sync).or_default().skipped += count(reconciles);

@@ -20,7 +20,7 @@ pub struct VersionProblem {
 #[derive(Debug, Default)]
 pub struct RefusedVersions {
     count: u64,
-    /// What was refused last, by hook.
+    /// The version that was refused last, by hook.
     refused: BTreeMap<HookName, String>,
     last_good: BTreeSet<HookName>,
 }

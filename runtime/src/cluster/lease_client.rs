@@ -19,7 +19,7 @@ pub(super) struct LeaseClient {
     /// Client that neither the gate of writes nor the rate limit holds up.
     api: ApiClient,
     id: ObjectId,
-    /// Of the Lease that is written.
+    /// An annotation of the Lease that is written.
     annotation: Option<(&'static str, String)>,
 }
 

@@ -5,7 +5,7 @@
 //! body is read. A machine that was suspended takes that time off the deadline.
 //!
 //! # Assumptions
-//! Whoever extends the deadline holds the Lease until then by this machine's clock. A write whose last byte left in time may be carried
+//! The server that extends the deadline holds the Lease until then by this machine's clock. A write whose last byte left in time may be carried
 //! out later: the API server refuses it by its version where another server has written meanwhile.
 
 use std::pin::Pin;

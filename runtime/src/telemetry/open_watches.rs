@@ -19,7 +19,7 @@ struct Shared {
     open: AtomicU64,
     /// The number of the watch that is opened next.
     next: AtomicU64,
-    /// Those that have broken since their last event.
+    /// Watches that have broken since their last event.
     broken: Mutex<BTreeMap<u64, WatchBreaks>>,
 }
 

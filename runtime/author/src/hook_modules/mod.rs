@@ -166,9 +166,9 @@ impl FoundFiles {
 /// The module or the script of each hook: its file, or what was loaded of it.
 #[derive(Debug, Clone)]
 pub struct HookModules<T> {
-    /// What `--module` names is also the hook's of controllers that come later.
+    /// The file that `--module` names is also that of controllers that come later.
     named: Option<T>,
-    /// What no controller names.
+    /// Files that no controller names.
     built: Option<T>,
     by_place: BTreeMap<ModulePlace, T>,
     /// Places of other hooks than the named file's for which no file is found.
@@ -234,7 +234,7 @@ pub fn kinds(documents: &[Document]) -> Vec<Option<Language>> {
     kinds.into_iter().collect()
 }
 
-/// What the controllers among the documents store their hooks in; shadows are none of them.
+/// Places where the controllers among the documents store their hooks; shadows are none of them.
 pub fn places(documents: &[Document]) -> impl Iterator<Item = (ModulePlace, HookName)> {
     let all = documents.iter().flat_map(|document| modules_of(&document.value));
     all.filter_map(|(place, hook)| Some((place, hook?)))
@@ -247,7 +247,7 @@ impl<T> HookModules<T> {
         self.by_place.get(place).or(named)
     }
 
-    /// What a hook of the controllers among the documents calls; where they name none, the only one that there is.
+    /// The module or script that a hook of the controllers among the documents calls; where they name none, the only one that there is.
     pub fn of_hook(&self, documents: &[Document], hook: HookName) -> Option<&T> {
         let all: Vec<_> = places(documents).collect();
         if all.is_empty() {
@@ -258,7 +258,7 @@ impl<T> HookModules<T> {
         self.of_place(of(hook).or_else(|| of(HookName::Sync))?)
     }
 
-    /// What is tried without a controller.
+    /// A file that is tried without a controller.
     pub fn alone(&self) -> Option<&T> {
         self.named.as_ref().or(self.built.as_ref())
     }

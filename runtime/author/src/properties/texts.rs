@@ -38,7 +38,7 @@ const UNITS: [&str; 22] = [
     "us", "ns",
 ];
 
-/// What is known of the place of a text.
+/// Knowledge about the place of a text.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     /// The field, or that of the list.

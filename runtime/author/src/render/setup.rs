@@ -69,7 +69,7 @@ pub enum SetupError {
     Hooks(#[from] HookSetError),
 }
 
-/// What an author does where YAML has made a boolean of a text.
+/// Advice to an author where YAML has made a boolean of a text.
 fn in_quotes(value: bool) -> &'static str {
     if value {
         "y, yes and on are booleans in YAML: write such a text in quotes, \"y\""

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Language, Name, Template, sdk};
 
-/// What a language's scaffold has of its own.
+/// The parts of a scaffold that differ by language.
 pub(super) struct Toolkit {
     /// The hook's source, and what it is built with, by path.
     pub(super) files: Vec<(String, String)>,

@@ -135,7 +135,7 @@ impl Default for LimitBounds {
 const SCRIPT_INSTRUCTIONS: u64 = 4;
 
 impl LimitBounds {
-    /// Those of a hook: a script has room for more instructions where its spec names none.
+    /// The bounds of a hook: a script has room for more instructions where its spec names none.
     #[must_use]
     pub fn of(&self, is_script: bool) -> Self {
         let Self { default, ceiling } = *self;

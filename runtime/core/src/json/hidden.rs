@@ -11,7 +11,7 @@ const HIDDEN: &str = "(hidden)";
 /// A body that is larger is not shown: to read it takes many times its size.
 const MAX_BODY: usize = 256 * 1024;
 
-/// So many differences of an object are shown, and so many bytes of each value.
+/// How many differences of an object are shown, and how many bytes of each value.
 const MAX_DIFFERENCES: usize = 50;
 const MAX_VALUE: usize = 200;
 

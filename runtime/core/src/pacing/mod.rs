@@ -130,7 +130,7 @@ pub fn ungranted_delay(failing: usize) -> Duration {
 pub struct ResyncRounds {
     together: usize,
     pause: Duration,
-    /// So many more in this round.
+    /// How many more are left in this round.
     left: usize,
     round: u32,
 }

@@ -93,7 +93,7 @@ fn changed_status(parent: &Object, plan: &ReconcilePlan) -> Option<String> {
     Some(format!("status.{}", shorten(&place, MAX_PATH)))
 }
 
-/// What the reconciles of one parent change that is watched.
+/// Fields that the reconciles of one parent changed, where they are watched.
 #[derive(Debug, Default)]
 pub struct ChangingPlace {
     /// The place that the last reconcile changed, and how many in a row did.

@@ -76,7 +76,7 @@ const MAX_REMEMBERED: usize = 10_000;
 pub struct Causes {
     /// The first change of another object that each waiting parent waits for.
     changed: BTreeMap<Key, String>,
-    /// What the reconcile before began with.
+    /// The parent as the reconcile before found it.
     before: BTreeMap<Key, Beginning>,
 }
 

@@ -12,7 +12,7 @@ use metahook_core::settled::Purity;
 
 use crate::controller::reconcile::Reconciler;
 
-/// What is said of a controller that is paused itself.
+/// Message about a controller that is paused itself.
 const PAUSED_BY_SPEC: &str =
     "spec.paused is true: no hook is called and nothing is written until it is false or gone";
 

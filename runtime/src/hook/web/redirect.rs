@@ -10,7 +10,7 @@ pub(super) const MAX_REDIRECTS: usize = 10;
 /// Which redirects of webhooks the server follows. A redirect from https to http is never followed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum RedirectPolicy {
-    /// Those to the webhook's own host, also to other ports and paths of it.
+    /// Redirects to the webhook's own host, also to other ports and paths of it.
     #[default]
     SameHost,
     /// All of them, as Metacontroller does: what a webhook can reach then is what the server can reach.

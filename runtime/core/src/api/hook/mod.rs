@@ -44,7 +44,7 @@ pub struct HookSpec {
     pub shadow: Option<Shadow>,
 }
 
-/// What may take the place of a hook: `wasm`, `script` or `webhook`.
+/// A hook that is compared with another one: `wasm`, `script` or `webhook`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "[has(self.webhook), has(self.wasm), has(self.script)].filter(named, named).size() == 1",

@@ -51,7 +51,7 @@ pub struct ShadowStatus {
     pub failed: i64,
     /// Not asked for, as too many others were waiting, or for want of memory.
     pub dropped: i64,
-    /// What differs, the most frequent first; at most ten.
+    /// Differing fields, the most frequent first; at most ten.
     #[serde(default)]
     pub differences: Vec<ShadowDifference>,
     /// The latest failure, and the object that the hook was asked about.
@@ -69,7 +69,7 @@ pub struct ShadowDifference {
     pub example: String,
 }
 
-/// What a server that starts has to know of the deletion brake.
+/// State of the deletion brake, for a server that starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeletionStatus {
     /// Digest of the hooks and the spec with which all parents settled last.

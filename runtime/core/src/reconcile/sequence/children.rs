@@ -215,7 +215,7 @@ impl<W: World> Sequence<'_, W> {
     }
 }
 
-/// What came of an operation on a child.
+/// Result of an operation on a child.
 struct WrittenChild {
     effect: Result<WriteEffect, ReconcileError>,
     deleted: Option<Deleted>,

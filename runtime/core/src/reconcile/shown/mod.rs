@@ -1,6 +1,6 @@
 //! Bounds on what a hook is shown: which children of a parent count where there are more of them than a request may show.
 //!
-//! Whoever may create objects can put as many as they like among the children of a parent: by a label that its selector
+//! A user who may create objects can put as many as they like among the children of a parent: by a label that its selector
 //! matches, or by an owner reference with its uid. What is beyond the bounds is left out: the hook does not see it, and this
 //! reconcile neither changes, deletes, adopts nor creates it.
 //!

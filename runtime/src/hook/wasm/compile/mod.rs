@@ -265,7 +265,7 @@ impl CodeLoader {
         Ok((code, Origin::Compiled(start.elapsed())))
     }
 
-    /// What the compiler makes of a module for a target, in the file `output`; and when its turn came.
+    /// Compiles a module for a target into the file `output`; returns what it wrote, and when its turn came.
     async fn compiled(
         &self,
         source: Source,

@@ -19,7 +19,7 @@ pub(in super::super) struct Keeper {
     owners: watch::Receiver<BTreeSet<Owner>>,
     /// The digest and the owners that were asked for last.
     asked: Mutex<Option<(String, BTreeSet<Owner>)>>,
-    /// What is not kept yet. A later version takes its place: a server that stands by for long holds one alone.
+    /// The version that is not kept yet. A later version takes its place: a server that stands by for long holds one alone.
     next: watch::Sender<Option<Arc<Accepted>>>,
     _task: AbortOnDropHandle<()>,
 }

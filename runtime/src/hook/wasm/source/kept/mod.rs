@@ -66,7 +66,7 @@ struct Accepted {
 /// A kept version.
 pub struct Kept {
     pub version: KeptVersion,
-    /// Of its ConfigMaps.
+    /// The namespace of its ConfigMaps.
     pub namespace: String,
     /// The uids of its controllers.
     pub owners: Vec<String>,
@@ -351,7 +351,7 @@ fn text((key, value): (&str, &str)) -> (String, String) {
     (key.to_owned(), value.to_owned())
 }
 
-/// What the metadata of a ConfigMap say of the part that it holds; `None`: nothing that a server wrote.
+/// The part that a ConfigMap holds, by its metadata; `None`: nothing that a server wrote.
 fn part(map: &ObjectMeta) -> Option<KeptPart> {
     let annotations = map.annotations.as_ref()?;
     let (number, count) = parse_part(annotations.get(PART)?)?;

@@ -37,7 +37,7 @@ impl ip_name_lookup::Host for ComponentState {
     }
 }
 
-/// Nobody has such a stream.
+/// No hook has such a stream.
 impl ip_name_lookup::HostResolveAddressStream for ComponentState {
     fn resolve_next_address(
         &mut self,
