@@ -151,6 +151,8 @@ impl StatusWriter {
         }
         let (start, mut limiter) = (Instant::now(), RateLimiter::new(WRITE_RATE));
         let mut rewrites = tokio::time::interval(REWRITE_INTERVAL);
+        // A write that a reconcile waits for may come first, any number of times: the next change has the same turn then.
+        let mut turn = None;
         loop {
             let state = self.state;
             tokio::select! {
@@ -165,15 +167,17 @@ impl StatusWriter {
             }
             // Once the right is granted, the status is there within seconds.
             let is_ungranted = state == WriteState::Ungranted;
-            let wait = if is_ungranted { Duration::ZERO } else { limiter.take(start.elapsed()) };
+            let next = || Instant::now() + limiter.take(start.elapsed());
+            let at = if is_ungranted { Instant::now() } else { *turn.get_or_insert_with(next) };
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(request) = self.requests.recv() => {
                     self.record(request, report).await;
                     continue;
                 }
-                () = tokio::time::sleep(wait.max(WRITE_DELAY)) => {}
+                () = tokio::time::sleep_until(at.max(Instant::now() + WRITE_DELAY)) => {}
             }
+            turn = None;
             let now = report.borrow_and_update().clone();
             let result = self.write(&now).await;
             self.note(&result);

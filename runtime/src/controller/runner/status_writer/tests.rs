@@ -1,6 +1,6 @@
 //! Statuses against a scripted API server: written once, tried again, put right, left behind.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use metahook_core::api::policy::BrakeLimits;
 use metahook_core::api::status::DeletionStatus;
@@ -8,6 +8,7 @@ use metahook_core::children::deletion_brake::Census;
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::id::Resource;
 use metahook_core::object::selector::Selector;
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::cluster::fake;
@@ -36,6 +37,11 @@ fn reporter(api: ApiClient, stop: &CancellationToken) -> Reporter {
 }
 
 fn reporter_and_store(api: ApiClient, stop: &CancellationToken) -> (Reporter, Arc<Store>) {
+    let (context, store) = context_and_store(api);
+    (Reporter::start(&context, Arc::clone(&store), &controller(), stop.clone()), store)
+}
+
+fn context_and_store(api: ApiClient) -> (Context, Arc<Store>) {
     let controller = controller();
     let resource = Resource {
         gvk: controller.gvk.clone(),
@@ -44,10 +50,9 @@ fn reporter_and_store(api: ApiClient, stop: &CancellationToken) -> (Reporter, Ar
         has_status: true,
     };
     let store = Stores::new(api.clone()).open(&Arc::new(resource));
-    store.observe_write(vec![CacheEvent::Applied(controller.clone())]);
+    store.observe_write(vec![CacheEvent::Applied(controller)]);
     let hosting = Hosting::Server(Selector::parse("team=a").unwrap());
-    let context = Context { hosting, ..context(api) };
-    (Reporter::start(&context, Arc::clone(&store), &controller, stop.clone()), store)
+    (Context { hosting, ..context(api) }, store)
 }
 
 /// The number of statuses that a server writes to a controller that leaves its selection with this status, the last one
@@ -248,6 +253,37 @@ async fn recorded(answers: &'static [u16]) -> (bool, usize, usize) {
     stop.cancel();
     reporter.ended().await;
     (is_recorded, before, again)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_after_many_deletions_is_written_soon() {
+    let writes = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&writes);
+    let api = fake::answering(move |request| {
+        if *request.method() != http::Method::PUT {
+            return None;
+        }
+        let number = counted.fetch_add(1, Ordering::Relaxed);
+        let ready = json!({"type": "Ready", "status": "True", "reason": "r", "message": "", "lastTransitionTime": "t"});
+        Some(http::Response::new(stored(2 + number, "a", &json!({"conditions": [ready]})).json().to_owned()))
+    });
+    let (context, store) = context_and_store(api);
+    let (records, requests) = mpsc::unbounded_channel();
+    let report = watch::Sender::new(Report::default());
+    let writer = StatusWriter::new(&context, store, &controller(), requests);
+    tokio::spawn(writer.run(report.subscribe(), CancellationToken::new()));
+    for parents in 0..200 {
+        report.send_modify(|report| report.counts.parents = parents);
+        tokio::time::sleep(WRITE_DELAY / 4).await;
+        let (request, recorded) = oneshot::channel();
+        records.send(request).unwrap();
+        recorded.await.unwrap().unwrap();
+    }
+    let before = writes.load(Ordering::Relaxed);
+    assert!(before >= 200, "{before}");
+    report.send_modify(|report| report.counts.parents = 1000);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(writes.load(Ordering::Relaxed), before + 1);
 }
 
 #[tokio::test(start_paused = true)]
