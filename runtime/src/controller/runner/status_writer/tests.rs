@@ -257,8 +257,8 @@ async fn recorded(answers: &'static [u16]) -> (bool, usize, usize) {
 
 #[tokio::test(start_paused = true)]
 async fn what_changes_after_many_deletions_is_written_soon() {
-    let writes = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&writes);
+    let puts = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&puts);
     let api = fake::answering(move |request| {
         if *request.method() != http::Method::PUT {
             return None;
@@ -279,11 +279,11 @@ async fn what_changes_after_many_deletions_is_written_soon() {
         records.send(request).unwrap();
         recorded.await.unwrap().unwrap();
     }
-    let before = writes.load(Ordering::Relaxed);
+    let before = puts.load(Ordering::Relaxed);
     assert!(before >= 200, "{before}");
     report.send_modify(|report| report.counts.parents = 1000);
     tokio::time::sleep(Duration::from_secs(15)).await;
-    assert_eq!(writes.load(Ordering::Relaxed), before + 1);
+    assert_eq!(puts.load(Ordering::Relaxed), before + 1);
 }
 
 #[tokio::test(start_paused = true)]
