@@ -1,5 +1,5 @@
-//! The commands that the pages on operation show, typed by a shell on a cluster where they have something to show. On a control
-//! plane of its own, as the pages apply the manifests.
+//! The commands that the pages on operation show, typed by a shell on a cluster with a controller, a parent and a version to go
+//! back to: each is accepted. On a control plane of its own, as the pages apply the manifests.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -64,7 +64,7 @@ fn commands(page: &str) -> Vec<String> {
     all
 }
 
-/// A folder with all that the commands name, and a shell's line with the names of this cluster.
+/// A folder with all files that the commands name, and the names of this cluster for the words of the pages.
 struct Desk {
     folder: PathBuf,
     names: Vec<(&'static str, String)>,
@@ -98,6 +98,7 @@ impl Desk {
         self.names.iter().fold(command.to_owned(), |line, (word, here)| line.replace(word, here))
     }
 
+    /// Types a line; one that reads a condition prints something.
     async fn types(&self, kubeconfig: &Path, line: &str) -> Result<()> {
         let path = std::env::var("PATH").context("PATH")?;
         let output = Command::new("/bin/bash")
@@ -110,6 +111,8 @@ impl Desk {
             .await?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "`{line}` failed: {}", said.trim());
+        let shows = !output.stdout.is_empty() || !line.contains("jsonpath") || line.contains("message");
+        ensure!(shows, "`{line}` printed nothing");
         Ok(())
     }
 }

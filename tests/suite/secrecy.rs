@@ -1,4 +1,5 @@
 //! Secrets do not leave the server but to whom they belong: all its log, its metrics and its writes are searched for them.
+
 use acceptance::api::{CONFIG_MAP, Kind, SECRET};
 use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::{Hook, condition, text};

@@ -70,15 +70,17 @@ fn commands(page: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn each_command_that_the_book_shows_is_one_of_the_program() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folders = ["runtime/docs/src", "guests", "."].map(|folder| root.join(folder));
-    let files = folders
-        .iter()
-        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
-        .map(|entry| entry.unwrap().path());
-    let guests =
-        std::fs::read_dir(root.join("guests")).unwrap().map(|entry| entry.unwrap().path().join("README.md"));
-    let pages =
-        files.chain(guests).filter(|path| path.extension().is_some_and(|end| end == "md") && path.is_file());
+    let mut folders = ["runtime/docs/src", "guests"].map(|folder| root.join(folder)).to_vec();
+    let mut pages = vec![root.join("README.md")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match entry.extension() {
+                Some(end) if end == "md" => pages.push(entry),
+                _ if entry.is_dir() => folders.push(entry),
+                _ => {}
+            }
+        }
+    }
     let mut shown = 0;
     for path in pages {
         for command in commands(&std::fs::read_to_string(&path).unwrap()) {

@@ -327,8 +327,8 @@ impl Test {
 }
 
 fn differs(one: &Compared, colours: bool) -> String {
-    if one.is_new_error() && !one.is_missing() {
-        return "differs: the plan ends in this error, and that of the file does not".to_owned();
+    if let Some(why) = one.only_error() {
+        return format!("differs: there is no plan, but an error: {}", escape(why));
     }
     let what = if one.is_missing() { "is missing, and --bless writes it" } else { "differs" };
     format!("{what}\n{}", one.diff(colours))

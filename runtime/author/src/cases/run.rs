@@ -58,6 +58,14 @@ impl Compared {
         last.get("errors")?.get(0)?.as_str()
     }
 
+    /// The error that the plan consists of, where the file's does not end in one.
+    pub fn only_error(&self) -> Option<&str> {
+        let round = self.found.get("rounds")?.as_array().filter(|rounds| rounds.len() == 1)?.first()?;
+        let is_all = |field, count| round.get(field)?.as_array().map(|all| all.len() == count);
+        let is_only = is_all("changes", 0)? && is_all("errors", 1)?;
+        self.error().filter(|_| is_only && self.is_new_error() && !self.is_missing())
+    }
+
     /// The plan ends in an error, and the file's does not.
     pub fn is_new_error(&self) -> bool {
         failed(&self.found).is_some() && self.expected.as_ref().and_then(failed).is_none()

@@ -166,9 +166,9 @@ impl FoundFiles {
 /// The module or the script of each hook: its file, or what was loaded of it.
 #[derive(Debug, Clone)]
 pub struct HookModules<T> {
-    /// The file that `--module` names is also that of controllers that come later.
+    /// The file that `--module` names. Controllers that come later use it, too.
     named: Option<T>,
-    /// Files that no controller names.
+    /// The file that no controller names.
     built: Option<T>,
     by_place: BTreeMap<ModulePlace, T>,
     /// Places of other hooks than the named file's for which no file is found.

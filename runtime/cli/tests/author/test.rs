@@ -71,14 +71,31 @@ fn a_blessed_error_is_shown_and_is_no_success() {
 }
 
 #[test]
-fn a_plan_that_ends_in_a_new_error_is_shown_by_the_error() {
+fn a_plan_that_is_a_new_error_is_shown_by_the_error() {
     let fails = "(func $main (call $exit (i32.const 3)))";
     let folder = blessed().module("target/wasm32-wasip1/release/hook.wasm", fails);
+    let says = "differs: there is no plan, but an error: ";
+    for arguments in [&["test", "--junit", "all.xml"][..], &["test", "--output", "github"]] {
+        let ended = folder.metahook(arguments);
+        ended.is(1, "2 of 2 cases failed");
+        assert!(ended.out.contains("FAIL reconcile (ends in an error: "), "{}", ended.out);
+        assert!(ended.out.contains(says) && !ended.out.contains("  - "), "{}", ended.out);
+    }
+    let junit = std::fs::read_to_string(folder.path("all.xml")).unwrap();
+    assert!(junit.contains(says) && junit.contains("exit"), "{junit}");
+}
+
+#[test]
+fn where_nothing_but_a_record_differs_it_is_shown() {
+    let folder = blessed();
+    let plan = folder.path("tests/reconcile/plan.yaml");
+    let text = std::fs::read_to_string(&plan).unwrap();
+    let record = text.lines().find(|line| line.contains("last-applied-configuration")).unwrap().to_owned();
+    let other = record.split_once(": ").unwrap().0.to_owned() + ": '{}'";
+    std::fs::write(&plan, text.replace(&record, &other)).unwrap();
     let ended = folder.metahook(&["test"]);
-    ended.is(1, "2 of 2 cases failed");
-    assert!(ended.out.contains("FAIL reconcile (ends in an error: "), "{}", ended.out);
-    let says = "plan.yaml: differs: the plan ends in this error, and that of the file does not";
-    assert!(ended.out.contains(says) && !ended.out.contains("  - "), "{}", ended.out);
+    ended.is(1, "1 of 2 cases failed");
+    assert!(ended.out.contains("last-applied-configuration: \"{}\""), "{}", ended.out);
 }
 
 #[test]

@@ -108,7 +108,11 @@ pub fn remove_records(value: &mut Value) {
     match value {
         Value::Object(members) => {
             if let Some(Value::Object(annotations)) = members.get_mut("annotations") {
+                let before = annotations.len();
                 annotations.retain(|name, _| !RECORDS.contains(&name.as_str()));
+                if annotations.is_empty() && before > 0 {
+                    members.remove("annotations");
+                }
             }
             members.values_mut().for_each(remove_records);
         }
@@ -156,6 +160,9 @@ mod tests {
         let mut value = object(json!({RECORDS[0]: "{}", RECORDS[1]: "{}", "a": "b"}));
         remove_records(&mut value);
         assert_eq!(value, object(json!({"a": "b"})));
+        let mut value = json!({"a": {"annotations": {}}, "b": {"annotations": {RECORDS[0]: "{}"}}});
+        remove_records(&mut value);
+        assert_eq!(value, json!({"a": {"annotations": {}}, "b": {}}));
     }
 
     #[test]

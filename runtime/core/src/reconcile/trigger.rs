@@ -76,7 +76,7 @@ const MAX_REMEMBERED: usize = 10_000;
 pub struct Causes {
     /// The first change of another object that each waiting parent waits for.
     changed: BTreeMap<Key, String>,
-    /// The parent as the reconcile before found it.
+    /// State of each parent, and of the hooks, when its last reconcile began.
     before: BTreeMap<Key, Beginning>,
 }
 

@@ -77,8 +77,8 @@ impl fmt::Display for KindErrors {
 }
 
 impl KindErrors {
-    /// The result of a check; of a failure its errors are kept, and `None` is returned. An API server that could not be asked is an error at
-    /// once: it says nothing about the other kinds either.
+    /// Returns what a check found; on a failure keeps its errors, and returns `None`. An API server that could not be asked is an
+    /// error at once: it says nothing about the other kinds either.
     fn found<T>(&mut self, result: Result<T, impl Into<Self>>) -> Result<Option<T>, Self> {
         let errors: Self = match result {
             Ok(found) => return Ok(Some(found)),

@@ -1,11 +1,12 @@
 //! The control plane that is measured on: namespaces made and emptied, the server started on it.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 use acceptance::api::{COMPOSITE_CONTROLLER, CONFIG_MAP, Kind as Named, NAMESPACE, Objects, POD};
 use acceptance::cluster::Binaries;
 use acceptance::control_plane::ControlPlane;
 use acceptance::fixture::{self, guest};
+use acceptance::free_port::free_port;
 use acceptance::objects::{Composite, Hook, is_true, module};
 use acceptance::paths;
 use acceptance::server::Server;
@@ -89,8 +90,7 @@ impl Cluster {
 
     /// The server as users get it, with the controller of `guests/hello` ready.
     pub(crate) async fn serve(&self) -> Result<Running> {
-        // Free now. Until the server takes it, another process of this machine could, which is unlikely.
-        let metrics = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let log = self.plane.logs().join("metahook.log");
         let mut server = Server::new(paths::server()?, self.plane.kubeconfig(), log);
         server.flag(&format!("--metrics-address={metrics}"));

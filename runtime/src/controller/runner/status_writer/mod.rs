@@ -68,6 +68,8 @@ pub(super) struct StatusWriter {
     written: Option<ControllerStatus>,
     /// By then the status is written again, so that it shows that a server hosts the controller.
     due: Instant,
+    /// When a write was tried last.
+    tried: Instant,
     state: WriteState,
 }
 
@@ -110,8 +112,9 @@ impl StatusWriter {
         let (key, uid) = (controller.key.clone(), controller.uid.clone());
         let (written, state) = (None, WriteState::default());
         // By then there is something to say.
-        let due = Instant::now() + LAST_SEEN_INTERVAL / 10 + spread(&uid) / 2;
-        Self { api, recorder, store, key, uid, hosting, requests, written, due, state }
+        let tried = Instant::now();
+        let due = tried + LAST_SEEN_INTERVAL / 10 + spread(&uid) / 2;
+        Self { api, recorder, store, key, uid, hosting, requests, written, due, tried, state }
     }
 
     /// Ends after the reporter.
@@ -155,6 +158,7 @@ impl StatusWriter {
         let mut turn = None;
         loop {
             let state = self.state;
+            let retry_at = self.tried + state.retry_delay();
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(request) = self.requests.recv() => {
@@ -163,21 +167,22 @@ impl StatusWriter {
                 }
                 _ = rewrites.tick(), if state == WriteState::Written => if !self.is_overwritten() && !self.is_due() { continue },
                 changed = report.changed(), if state.is_hopeful() => if changed.is_err() { return },
-                () = tokio::time::sleep(state.retry_delay()), if state != WriteState::Written => {}
+                () = tokio::time::sleep_until(retry_at), if state != WriteState::Written => {}
             }
             // Once the right is granted, the status is there within seconds.
             let is_ungranted = state == WriteState::Ungranted;
             let next = || Instant::now() + limiter.take(start.elapsed());
-            let at = if is_ungranted { Instant::now() } else { *turn.get_or_insert_with(next) };
+            let soonest = if state.is_hopeful() { Instant::now() } else { retry_at } + WRITE_DELAY;
+            let at = if is_ungranted { soonest } else { soonest.max(*turn.get_or_insert_with(next)) };
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(request) = self.requests.recv() => {
                     self.record(request, report).await;
                     continue;
                 }
-                () = tokio::time::sleep_until(at.max(Instant::now() + WRITE_DELAY)) => {}
+                () = tokio::time::sleep_until(at) => {}
             }
-            turn = None;
+            turn = turn.filter(|_| is_ungranted);
             let now = report.borrow_and_update().clone();
             let result = self.write(&now).await;
             self.note(&result);
@@ -227,6 +232,7 @@ impl StatusWriter {
     fn note(&mut self, result: &Result<bool, RequestError>) {
         let key = &self.key;
         let before = self.state;
+        self.tried = Instant::now();
         self.state = match result {
             Ok(true) => WriteState::Written,
             Ok(false) => WriteState::Dropped,

@@ -256,6 +256,41 @@ async fn recorded(answers: &'static [u16]) -> (bool, usize, usize) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn reconciles_that_delete_do_not_keep_a_status_from_being_tried_again() {
+    let (is_granted, is_written) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+    let seen = (Arc::clone(&is_granted), Arc::clone(&is_written));
+    let api = fake::answering(move |request| {
+        if *request.method() != http::Method::PUT {
+            return None;
+        }
+        let is_granted = seen.0.load(Ordering::Relaxed);
+        seen.1.store(is_granted, Ordering::Relaxed);
+        let mut body: serde_json::Value = serde_json::from_str(controller().json()).ok()?;
+        body["message"] = json!("x is forbidden: User \"u\" cannot update resource \"y\"");
+        http::Response::builder().status(if is_granted { 200 } else { 403 }).body(body.to_string()).ok()
+    });
+    let (context, store) = context_and_store(api);
+    let (records, requests) = mpsc::unbounded_channel();
+    let report = watch::Sender::new(Report::default());
+    let writer = StatusWriter::new(&context, store, &controller(), requests);
+    tokio::spawn(writer.run(report.subscribe(), CancellationToken::new()));
+    let deletes = async |seconds: u64| {
+        for _ in 0..20 * seconds {
+            let (request, recorded) = oneshot::channel();
+            records.send(request).unwrap();
+            recorded.await.unwrap().unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    report.send_modify(|report| report.counts.parents = 3);
+    deletes(30).await;
+    assert!(!is_written.load(Ordering::Relaxed));
+    is_granted.store(true, Ordering::Relaxed);
+    deletes(10).await;
+    assert!(is_written.load(Ordering::Relaxed));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_changes_after_many_deletions_is_written_soon() {
     let puts = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&puts);
