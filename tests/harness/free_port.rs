@@ -1,6 +1,6 @@
 //! Ports for programs that are started later.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::process;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ const PORTS: u32 = 18_000;
 /// Where this process begins to look. Test runs beside each other begin in different places.
 static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(process::id().wrapping_mul(397)));
 
-/// A port of 127.0.0.1 that nobody listens on. This process gets each port once, until it has had all of them.
+/// A free port of 127.0.0.1: no process listens on it. A test process gets each port once, until it has had all of them.
 pub fn free_port() -> Result<u16> {
     let candidate = |_| FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % PORTS;
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
@@ -25,6 +25,11 @@ pub fn free_port() -> Result<u16> {
         .filter_map(|port| u16::try_from(port).ok())
         .find(free)
         .context("no free port on 127.0.0.1")
+}
+
+/// A free address of the loopback.
+pub fn free_address() -> Result<SocketAddr> {
+    Ok(SocketAddr::from(([127, 0, 0, 1], free_port()?)))
 }
 
 #[cfg(test)]

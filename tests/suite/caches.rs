@@ -2,12 +2,13 @@
 
 use acceptance::api::Kind;
 use acceptance::fixture::Fixture;
+use acceptance::free_port::free_address;
 use acceptance::objects::{Parent, condition, has_condition, is_true, text};
 use acceptance::wait::{PATIENCE, until};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::settling::{free_address, scrape_text};
+use crate::settling::scrape_text;
 use crate::wasm;
 
 /// Objects of a MB each, more than the 12 MiB of the budget.

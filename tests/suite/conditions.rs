@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use acceptance::api::{CONFIG_MAP, SECRET};
 use acceptance::fixture::Fixture;
+use acceptance::free_port::free_address;
 use acceptance::objects::{Composite, Hook, config_map, has_condition, is_true};
 use acceptance::proxy::{Fate, Proxy};
 use acceptance::wait::PATIENCE;
@@ -15,7 +16,6 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use crate::settling::free_address;
 use crate::wasm;
 
 fn nothing() -> Result<Vec<u8>> {

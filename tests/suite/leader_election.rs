@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use acceptance::api::{Kind, Objects, POD};
 use acceptance::fixture::{Fixture, guest};
+use acceptance::free_port::free_address;
 use acceptance::objects::{condition, is_true, text, uid};
 use acceptance::process::Signal;
 use acceptance::proxy::{Fate, Proxy, Write};
@@ -16,7 +17,6 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::attacks::measure::{get, metric};
-use crate::settling::free_address;
 
 const ACQUIRED: &str = "Successfully acquired lease";
 const PARENTS: usize = 20;

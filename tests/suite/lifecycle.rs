@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use acceptance::api::{POD, SERVICE_ACCOUNT};
 use acceptance::fixture::{Fixture, guest};
+use acceptance::free_port::free_address;
 use acceptance::objects::{Hook, condition, has_condition, is_true, text, uid};
 use acceptance::webhook::Webhook;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::mounts::reach_as;
-use crate::settling::{free_address, get};
+use crate::settling::get;
 
 /// A controller of the tutorial, ready.
 async fn hosted(test: &mut Fixture) -> Result<()> {

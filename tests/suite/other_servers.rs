@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
+use acceptance::free_port::free_address;
 use acceptance::objects::{Hook, condition, config_map, has_condition, is_true};
 use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::Webhook;
@@ -11,7 +12,6 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::attacks::measure::metric;
-use crate::settling::free_address;
 
 const NOTICED: &str = "another server hosts the same controllers";
 

@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
+use acceptance::free_port::free_address;
 use acceptance::objects::config_map;
 use acceptance::wait::{PATIENCE, until};
 use anyhow::Result;
 use serde_json::json;
 
-use crate::settling::{free_address, scrape_text};
+use crate::settling::scrape_text;
 use crate::wasm;
 
 /// Waits until the series of one metric that are about the controller are these.

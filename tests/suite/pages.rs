@@ -22,7 +22,7 @@ use crate::scripts::until_loaded;
 
 const PAGES: [&str; 5] = ["upgrades.md", "operations.md", "alerts.md", "troubleshooting.md", "shadows.md"];
 
-/// Parts of commands that need what is not here, with the reason.
+/// Parts of commands that cannot run on this control plane, each with the reason.
 const NOT_HERE: [(&str, &str); 6] = [
     ("logs ", "the server's Pod runs on no node"),
     ("rollout status", "the server's Pod runs on no node"),

@@ -2,6 +2,7 @@
 
 use acceptance::api::{CONFIG_MAP, Kind, SECRET};
 use acceptance::fixture::{Fixture, guest};
+use acceptance::free_port::free_address;
 use acceptance::objects::{Hook, condition, text};
 use acceptance::proxy::Proxy;
 use acceptance::wait::{PATIENCE, until};
@@ -10,7 +11,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use crate::settling::{free_address, scrape_text};
+use crate::settling::scrape_text;
 
 /// Each is in one place alone, so that a find says which one leaked.
 const IN_URL: &str = "open-sesame-of-a-url";

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use acceptance::api::{CONFIG_MAP, POD};
 use acceptance::fixture::{Fixture, guest};
-use acceptance::free_port::free_port;
+use acceptance::free_port::free_address;
 use acceptance::objects::{Hook, config_map, has_condition, text};
 use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Answer, Webhook};
@@ -93,11 +93,6 @@ pub(crate) async fn calls_made_and_skipped_are_metrics(test: &mut Fixture) -> Re
         Ok(if all(&told) { Ok(()) } else { Err(told) })
     })
     .await
-}
-
-/// An address of the loopback that nobody listens on.
-pub(crate) fn free_address() -> Result<SocketAddr> {
-    Ok(SocketAddr::from(([127, 0, 0, 1], free_port()?)))
 }
 
 /// The text of a scrape, without the head of the answer.

@@ -2,13 +2,14 @@
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
+use acceptance::free_port::free_address;
 use acceptance::objects::{Hook, condition, config_map, has_condition, is_true, text};
 use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::settling::{free_address, scrape_text};
+use crate::settling::scrape_text;
 use crate::wasm;
 
 fn answer(is: &str) -> Value {

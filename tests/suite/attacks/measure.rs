@@ -8,9 +8,8 @@ use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use acceptance::fixture::Fixture;
+use acceptance::free_port::free_address;
 use anyhow::{Context, Result, anyhow, ensure};
-
-use crate::settling::free_address;
 
 const PROBE_INTERVAL: Duration = Duration::from_millis(5);
 

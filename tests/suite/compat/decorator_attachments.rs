@@ -2,6 +2,7 @@
 
 use acceptance::api::{CONFIG_MAP, CONTROLLER_REVISION, SECRET};
 use acceptance::fixture::Fixture;
+use acceptance::free_port::free_address;
 use acceptance::objects::{Hook, config_map, text, uid, version};
 use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Answer, Asked, Webhook};
@@ -12,7 +13,7 @@ use super::decorated::{
     DECORATOR, FOREIGN, attached, attachment, decorated, is_about, label, labels, make_map, map, name, of,
     sync, thing, until_asked_again, written,
 };
-use crate::settling::{free_address, scrape};
+use crate::settling::scrape;
 use crate::wasm;
 
 const LAST_APPLIED: &str = "/metadata/annotations/metacontroller.k8s.io~1last-applied-configuration";

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
+use acceptance::free_port::free_address;
 use acceptance::objects::{Hook, config_map, has_condition, is_true, text, uid, version};
 use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::settling::{free_address, scrape};
+use crate::settling::scrape;
 use crate::wasm;
 
 /// A good answer: one child that is named like its parent.

@@ -2,6 +2,7 @@
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
+use acceptance::free_port::free_address;
 use acceptance::metrics::Scrape;
 use acceptance::objects::{Hook, config_map};
 use acceptance::wait::{PATIENCE, until};
@@ -9,7 +10,7 @@ use acceptance::webhook::Webhook;
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::settling::{free_address, scrape_text};
+use crate::settling::scrape_text;
 
 /// Metrics of a queue, each of which has the labels `name` and `controller`.
 const OF_QUEUES: [&str; 9] = [

@@ -61,8 +61,8 @@ impl Compared {
     /// The error that the plan consists of, where the file's does not end in one.
     pub fn only_error(&self) -> Option<&str> {
         let round = self.found.get("rounds")?.as_array().filter(|rounds| rounds.len() == 1)?.first()?;
-        let is_all = |field, count| round.get(field)?.as_array().map(|all| all.len() == count);
-        let is_only = is_all("changes", 0)? && is_all("errors", 1)?;
+        let count = |field| round.get(field)?.as_array().map(Vec::len);
+        let is_only = (count("changes")?, count("errors")?) == (0, 1);
         self.error().filter(|_| is_only && self.is_new_error() && !self.is_missing())
     }
 
@@ -90,9 +90,9 @@ impl Compared {
     /// The differences, without the values of Secrets. Those of the annotations that repeat what an object was made of are shown
     /// where nothing else differs.
     pub fn diff(&self, colours: bool) -> String {
-        let all = [true, false].map(|without_records| self.diff_of(without_records, colours));
-        let shown = all.into_iter().find(|text| !text.is_empty());
-        shown.unwrap_or_else(|| "values of Secrets differ, which are not shown\n".to_owned())
+        let mut all = [true, false].into_iter().map(|without_records| self.diff_of(without_records, colours));
+        all.find(|text| !text.is_empty())
+            .unwrap_or_else(|| "values of Secrets differ, which are not shown\n".to_owned())
     }
 
     fn diff_of(&self, without_records: bool, colours: bool) -> String {

@@ -6,7 +6,7 @@ use acceptance::api::{COMPOSITE_CONTROLLER, CONFIG_MAP, Kind as Named, NAMESPACE
 use acceptance::cluster::Binaries;
 use acceptance::control_plane::ControlPlane;
 use acceptance::fixture::{self, guest};
-use acceptance::free_port::free_port;
+use acceptance::free_port::free_address;
 use acceptance::objects::{Composite, Hook, is_true, module};
 use acceptance::paths;
 use acceptance::server::Server;
@@ -90,7 +90,7 @@ impl Cluster {
 
     /// The server as users get it, with the controller of `guests/hello` ready.
     pub(crate) async fn serve(&self) -> Result<Running> {
-        let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let metrics = free_address()?;
         let log = self.plane.logs().join("metahook.log");
         let mut server = Server::new(paths::server()?, self.plane.kubeconfig(), log);
         server.flag(&format!("--metrics-address={metrics}"));

@@ -111,8 +111,8 @@ impl StatusWriter {
         let hosting = context.hosting.clone();
         let (key, uid) = (controller.key.clone(), controller.uid.clone());
         let (written, state) = (None, WriteState::default());
-        // By then there is something to say.
         let tried = Instant::now();
+        // By then there is something to say.
         let due = tried + LAST_SEEN_INTERVAL / 10 + spread(&uid) / 2;
         Self { api, recorder, store, key, uid, hosting, requests, written, due, tried, state }
     }
@@ -182,7 +182,9 @@ impl StatusWriter {
                 }
                 () = tokio::time::sleep_until(at) => {}
             }
-            turn = turn.filter(|_| is_ungranted);
+            if !is_ungranted {
+                turn = None;
+            }
             let now = report.borrow_and_update().clone();
             let result = self.write(&now).await;
             self.note(&result);

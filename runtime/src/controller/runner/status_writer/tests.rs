@@ -255,6 +255,23 @@ async fn recorded(answers: &'static [u16]) -> (bool, usize, usize) {
     (is_recorded, before, again)
 }
 
+/// A writer of what the report says, and the way to it of reconciles that delete.
+fn writer(api: ApiClient) -> (watch::Sender<Report>, mpsc::UnboundedSender<RecordRequest>) {
+    let (context, store) = context_and_store(api);
+    let (records, requests) = mpsc::unbounded_channel();
+    let report = watch::Sender::new(Report::default());
+    let writer = StatusWriter::new(&context, store, &controller(), requests);
+    tokio::spawn(writer.run(report.subscribe(), CancellationToken::new()));
+    (report, records)
+}
+
+/// A reconcile has its deletions recorded.
+async fn deletes(records: &mpsc::UnboundedSender<RecordRequest>) {
+    let (request, recorded) = oneshot::channel();
+    records.send(request).unwrap();
+    recorded.await.unwrap().unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn reconciles_that_delete_do_not_keep_a_status_from_being_tried_again() {
     let (is_granted, is_written) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
@@ -269,24 +286,18 @@ async fn reconciles_that_delete_do_not_keep_a_status_from_being_tried_again() {
         body["message"] = json!("x is forbidden: User \"u\" cannot update resource \"y\"");
         http::Response::builder().status(if is_granted { 200 } else { 403 }).body(body.to_string()).ok()
     });
-    let (context, store) = context_and_store(api);
-    let (records, requests) = mpsc::unbounded_channel();
-    let report = watch::Sender::new(Report::default());
-    let writer = StatusWriter::new(&context, store, &controller(), requests);
-    tokio::spawn(writer.run(report.subscribe(), CancellationToken::new()));
-    let deletes = async |seconds: u64| {
+    let (report, records) = writer(api);
+    let delete_for = async |seconds: u64| {
         for _ in 0..20 * seconds {
-            let (request, recorded) = oneshot::channel();
-            records.send(request).unwrap();
-            recorded.await.unwrap().unwrap();
+            deletes(&records).await;
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     report.send_modify(|report| report.counts.parents = 3);
-    deletes(30).await;
+    delete_for(30).await;
     assert!(!is_written.load(Ordering::Relaxed));
     is_granted.store(true, Ordering::Relaxed);
-    deletes(10).await;
+    delete_for(10).await;
     assert!(is_written.load(Ordering::Relaxed));
 }
 
@@ -302,17 +313,11 @@ async fn what_changes_after_many_deletions_is_written_soon() {
         let ready = json!({"type": "Ready", "status": "True", "reason": "r", "message": "", "lastTransitionTime": "t"});
         Some(http::Response::new(stored(2 + number, "a", &json!({"conditions": [ready]})).json().to_owned()))
     });
-    let (context, store) = context_and_store(api);
-    let (records, requests) = mpsc::unbounded_channel();
-    let report = watch::Sender::new(Report::default());
-    let writer = StatusWriter::new(&context, store, &controller(), requests);
-    tokio::spawn(writer.run(report.subscribe(), CancellationToken::new()));
+    let (report, records) = writer(api);
     for parents in 0..200 {
         report.send_modify(|report| report.counts.parents = parents);
         tokio::time::sleep(WRITE_DELAY / 4).await;
-        let (request, recorded) = oneshot::channel();
-        records.send(request).unwrap();
-        recorded.await.unwrap().unwrap();
+        deletes(&records).await;
     }
     let before = puts.load(Ordering::Relaxed);
     assert!(before >= 200, "{before}");
