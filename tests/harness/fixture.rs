@@ -8,6 +8,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use crate::api::{self, Kind, Objects};
+use crate::cluster::Binaries;
 use crate::control_plane::ControlPlane;
 use crate::figures::{Bound, Figure};
 use crate::objects::{self, Composite, Decorator, Hook, Parent};
@@ -322,6 +323,19 @@ impl Fixture {
 
     pub fn take_figures(&mut self) -> Vec<Figure> {
         std::mem::take(&mut self.figures)
+    }
+
+    /// A fixture of a control plane of its own, for a test that does to it what no other test can bear.
+    pub async fn on_its_own_plane(title: &str) -> Result<Self> {
+        let plane = ControlPlane::start_with(&Binaries::find_or_build()?, prepare).await?;
+        let client = plane.client().await?;
+        Self::new(Arc::new(plane), client, title).await
+    }
+
+    /// Ends the fixture after a test, whose error gets the end of the server's log.
+    pub async fn end(&mut self, tested: Result<()>) -> Result<()> {
+        let tested = tested.with_context(|| self.evidence());
+        tested.and(self.tear_down().await.context("cannot tear down"))
     }
 
     /// Undoes everything, the last thing first; a server that has ended unasked is an error.

@@ -4,12 +4,10 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::cluster::Binaries;
-use acceptance::control_plane::ControlPlane;
-use acceptance::fixture::{self, Fixture};
+use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, config_map, text};
 use acceptance::paths;
 use acceptance::wait::{PATIENCE, until};
@@ -118,11 +116,9 @@ impl Desk {
 }
 
 pub(crate) async fn the_commands_of_the_pages_on_operation(test: &mut Fixture) -> Result<()> {
-    let plane = ControlPlane::start_with(&Binaries::find_or_build()?, fixture::prepare).await?;
-    let client = plane.client().await?;
-    let mut day = Fixture::new(Arc::new(plane), client, test.name()).await?;
-    let typed = types_all(&mut day).await.map_err(|why| why.context(day.evidence()));
-    typed.and(day.tear_down().await)
+    let mut day = Fixture::on_its_own_plane(test.name()).await?;
+    let typed = types_all(&mut day).await;
+    day.end(typed).await
 }
 
 async fn types_all(test: &mut Fixture) -> Result<()> {

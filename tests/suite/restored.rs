@@ -1,12 +1,8 @@
 //! A cluster that goes back to a snapshot of etcd, as after a disaster: versions are given a second time, and what the server
 //! remembers of the time between is no longer so. On a control plane of its own.
 
-use std::sync::Arc;
-
 use acceptance::api::CONFIG_MAP;
-use acceptance::cluster::Binaries;
-use acceptance::control_plane::ControlPlane;
-use acceptance::fixture::{self, Fixture};
+use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, config_map, text};
 use acceptance::webhook::{Asked, Webhook};
 use anyhow::{Context, Result, ensure};
@@ -33,11 +29,9 @@ fn version(object: &Value) -> Result<u64> {
 pub(crate) async fn a_restored_snapshot_is_listed_anew_and_its_parents_are_managed(
     test: &mut Fixture,
 ) -> Result<()> {
-    let plane = ControlPlane::start_with(&Binaries::find_or_build()?, fixture::prepare).await?;
-    let client = plane.client().await?;
-    let mut restored = Fixture::new(Arc::new(plane), client, test.name()).await?;
-    let lived = goes_back(&mut restored).await.map_err(|why| why.context(restored.evidence()));
-    lived.and(restored.tear_down().await)
+    let mut restored = Fixture::on_its_own_plane(test.name()).await?;
+    let lived = goes_back(&mut restored).await;
+    restored.end(lived).await
 }
 
 async fn goes_back(test: &mut Fixture) -> Result<()> {

@@ -289,8 +289,7 @@ async fn on(test: Test, fixture: &mut Fixture) -> Result<()> {
         Ok(Err(panic)) => Err(anyhow!("panicked: {}", message(panic.as_ref()))),
         Err(_) => Err(anyhow!("took longer than {} s", limit.as_secs())),
     };
-    let result = result.with_context(|| fixture.evidence());
-    result.and(fixture.tear_down().await.context("cannot tear down"))
+    fixture.end(result).await
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {

@@ -1,13 +1,10 @@
 //! The second day of somebody who wrote a hook: a bad version is out, the server restarts, a version is put back, an object is
 //! paused, and the server is gone. On a control plane of its own, as whether a server is there is asked of all of a cluster.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use acceptance::api::CONFIG_MAP;
-use acceptance::cluster::Binaries;
-use acceptance::control_plane::ControlPlane;
-use acceptance::fixture::{self, Fixture};
+use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, condition, config_map, has_condition, text};
 use acceptance::server::Server;
 use acceptance::wait::until;
@@ -73,11 +70,9 @@ async fn until_status(day: &mut Fixture, word: &str) -> Result<()> {
 }
 
 pub(crate) async fn the_second_day_of_a_hook(test: &mut Fixture) -> Result<()> {
-    let plane = ControlPlane::start_with(&Binaries::find_or_build()?, fixture::prepare).await?;
-    let client = plane.client().await?;
-    let mut day = Fixture::new(Arc::new(plane), client, test.name()).await?;
-    let lived = live(&mut day).await.map_err(|why| why.context(day.evidence()));
-    lived.and(day.tear_down().await)
+    let mut day = Fixture::on_its_own_plane(test.name()).await?;
+    let lived = live(&mut day).await;
+    day.end(lived).await
 }
 
 async fn live(day: &mut Fixture) -> Result<()> {
