@@ -15,10 +15,12 @@ struct Page {
     metadata: PageMetadata,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct PageMetadata {
-    #[serde(default, rename = "continue")]
+    #[serde(rename = "continue")]
     next: String,
+    resource_version: String,
 }
 
 /// Events about one object.
@@ -50,6 +52,13 @@ impl ApiClient {
         let query = format!("fieldSelector=involvedObject.uid%3D{}&", segment(about));
         let listed = self.list(&events, events_namespace(namespace), &query, MAX_EVENTS).await?;
         Ok(listed.iter().filter_map(|event| serde_json::from_str(event.get()).ok()).collect())
+    }
+
+    /// The version of the cluster, or of what keeps objects of this kind in it, as it is now, where it can be told.
+    pub(crate) async fn cluster_version(&self, resource: &Resource, namespace: &str) -> Option<u128> {
+        let path = format!("{}?limit=1", list_path(resource, namespace));
+        let page: Page = body(&self.get_as(Answers::Metadata, &path).await.ok()?).ok()?;
+        page.metadata.resource_version.parse().ok()
     }
 
     /// As [`ApiClient::list`]; [`Answers::Metadata`]: of each object its metadata alone.

@@ -1,7 +1,7 @@
 //! Restored clusters: where etcd goes back to a snapshot, versions go backwards, and what was cached is worth nothing.
 //!
 //! A watch does not tell: the API server holds it until versions are as high as before. So every version is compared that can
-//! only grow.
+//! only grow; and where a watch broke, the version of the whole cluster is asked for.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -60,6 +60,15 @@ impl Restores {
 pub(crate) struct Growing(Option<u128>);
 
 impl Growing {
+    /// A version that tells nothing of the order, as that of one of many objects in a list.
+    pub(crate) fn saw(&mut self, version: Option<u128>) {
+        self.0 = self.0.max(version);
+    }
+
+    pub(crate) fn last(&self) -> Option<u128> {
+        self.0
+    }
+
     /// Whether this version is lower than the one before. One that is no integer tells nothing.
     pub(crate) fn goes_back(&mut self, version: Option<u128>) -> bool {
         let Some(version) = version else { return false };

@@ -90,20 +90,14 @@ impl Fed {
                         store.synced.send_replace(None);
                         events.set(watch_resource(api, resource, namespace, None));
                     }
+                    drop(store);
+                    if self.went_back(&versions).await {
+                        api.restores.note(&resource.gvk.kind);
+                    }
                     continue;
                 }
             };
-            let goes_back = match &event {
-                CacheEvent::ListBegins => {
-                    versions = Growing::default();
-                    false
-                }
-                CacheEvent::Applied(object) | CacheEvent::Deleted(object) => {
-                    versions.goes_back(object.version.number())
-                }
-                _ => false,
-            };
-            if goes_back {
+            if goes_back(&mut versions, &event) {
                 api.restores.note(&resource.gvk.kind);
             }
             let complete = matches!(event, CacheEvent::ListEnds);
@@ -131,6 +125,27 @@ impl Fed {
             }
         }
     }
+
+    /// Whether the cluster is older now than what was seen of it: a watch that is taken up again would not tell.
+    async fn went_back(&self, versions: &Growing) -> bool {
+        let Some(newest) = versions.last() else { return false };
+        let now =
+            self.api.cluster_version(&self.resource, self.namespace.as_deref().unwrap_or_default()).await;
+        now.is_some_and(|now| now < newest)
+    }
+}
+
+/// Whether this event tells an older version than one before it.
+fn goes_back(versions: &mut Growing, event: &CacheEvent) -> bool {
+    match event {
+        CacheEvent::ListBegins => *versions = Growing::default(),
+        CacheEvent::Listed(object) => versions.saw(object.version.number()),
+        CacheEvent::Applied(object) | CacheEvent::Deleted(object) => {
+            return versions.goes_back(object.version.number());
+        }
+        _ => {}
+    }
+    false
 }
 
 /// Waits until the store may be listed, where it gave way. False: it has ended.

@@ -180,6 +180,42 @@ async fn a_store_begins_anew_where_versions_go_backwards() {
     assert_eq!(restored(&[], None, true, other.clone()).await, (other, 1));
 }
 
+/// How often everything begins anew where the watch breaks after version 60 and the cluster says that it has this one.
+async fn restores_after_a_break(now: u64) -> u64 {
+    let watches = AtomicUsize::new(0);
+    let told = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", config_map(60, "watched"));
+    let is_asked = Arc::new(AtomicUsize::new(0));
+    let asked = Arc::clone(&is_asked);
+    let api = fake::answering(move |request| {
+        if is_watch(request) {
+            return match watches.fetch_add(1, Ordering::Relaxed) {
+                0 => answer(200, &told),
+                1 => forbidden(),
+                _ => answer(200, ""),
+            };
+        }
+        if request.uri().query() == Some("limit=1") {
+            asked.fetch_add(1, Ordering::Relaxed);
+            return list_of(now, "");
+        }
+        list_of(50, &config_map(50, "first"))
+    });
+    let restores = api.restores.clone();
+    let store = Stores::new(api).open(&config_maps());
+    store.synced().await;
+    until(|| is_asked.load(Ordering::Relaxed) == 1).await;
+    store.synced().await;
+    until(|| store.trouble().is_none()).await;
+    restores.count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_cluster_is_noticed_where_a_watch_broke() {
+    // The API server would hold the watch until version 60, and say nothing of what is older.
+    assert_eq!(restores_after_a_break(59).await, 1);
+    assert_eq!(restores_after_a_break(60).await, 0);
+}
+
 fn large_map(version: u64) -> String {
     let data = "x".repeat(MAX_UNSEEN_BYTES);
     format!(
