@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// Objects that are made and deleted after the snapshot, so that versions go back far.
-const CHANGES: usize = 50;
+const CHANGES: usize = 200;
 
 fn copies(asked: &Asked) -> Value {
     let parent = &asked.body["parent"];
