@@ -6,6 +6,7 @@
 //! - [`hook`]: hooks, in their sandbox
 //! - `memory`: the memory budget that reconciles share
 //! - [`controller`]: controllers, each running over its parents
+//! - [`inspection`]: the address where people look into the running server
 //! - [`server`]: all of it put together
 //! - [`telemetry`]: logs, probes, metrics
 //!
@@ -16,6 +17,7 @@ pub mod controller;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hook;
+pub mod inspection;
 mod memory;
 mod queue;
 pub mod server;

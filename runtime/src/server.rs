@@ -32,6 +32,7 @@ use crate::hook::wasm::source::kept::KeptVersions;
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
 use crate::hook::web::{Pools, RedirectPolicy};
+use crate::inspection::{Inspected, InspectionSettings};
 use crate::memory::{MemoryBudget, default_budget, default_cache_budget};
 use crate::store::Stores;
 use crate::store::budget::CacheBudget;
@@ -76,6 +77,8 @@ pub struct Settings {
     pub probes: Option<SocketAddr>,
     /// Address of metrics.
     pub metrics: Option<SocketAddr>,
+    /// Where people look into the server.
+    pub inspection: Option<InspectionSettings>,
 }
 
 /// The Lease by which one of several servers leads.
@@ -131,6 +134,7 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
     }
     let scrapes = settings.metrics.map(|address| http::bind("--metrics-address", address));
     let scrapes = OptionFuture::from(scrapes).await.transpose()?;
+    let inspected = Inspected::bind(settings.inspection.as_ref()).await?;
     let api = connect(&settings).await?;
     tokio::select! {
         reached = api.wait_until_reachable() => reached?,
@@ -167,6 +171,7 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
         memory,
         hosting,
         observer,
+        traces: inspected.start(&api, &background),
         hooks: hook_runtime(&api, &settings, modules, (Seeds::new(key), module)),
         options: settings.options,
         cluster: Cluster { api, stores, discovery, recorder, others, heavy_work },

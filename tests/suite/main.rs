@@ -18,6 +18,7 @@ mod config_restart;
 mod control_planes;
 mod crds;
 mod dev;
+mod explain;
 mod gallery;
 mod gallery_copies;
 mod gallery_scripts;
@@ -82,6 +83,7 @@ use compat::{
     webhook_etag, webhook_trust,
 };
 use control_planes::{ControlPlanes, Plane};
+use pages::{author_pages, operation_pages};
 use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
@@ -629,12 +631,6 @@ fn of_scripts() -> Vec<Test> {
         scripts::{
             a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a_line,
         },
-        second_day::{
-            the_second_day_of_a_hook,
-        },
-        pages::{
-            the_commands_of_the_pages_on_operation,
-        },
         gallery_scripts::{
             cases_and_properties_of_each_guest_in_python_hold,
             indexed_job_makes_failed_pods_anew_until_all_succeeded,
@@ -683,11 +679,26 @@ fn of_scripts() -> Vec<Test> {
             c21_a_script_that_writes_the_time_is_rationed_and_the_field_named,
         },
     ];
-    let python = python.into_iter().map(|test| test.with_runners(&["python"]));
+    let python = python.into_iter().chain(of_days()).map(|test| test.with_runners(&["python"]));
     python.chain(javascript.into_iter().map(|test| test.with_runners(&["javascript"]))).collect()
 }
 
-/// Commands that an author takes a hook to a cluster with.
+/// Whole days of users, each on a control plane of its own.
+fn of_days() -> Vec<Test> {
+    tests![
+        second_day::{
+            the_second_day_of_a_hook,
+        },
+        author_pages::{
+            the_commands_of_the_pages_for_authors,
+        },
+        operation_pages::{
+            the_commands_of_the_pages_on_operation,
+        },
+    ]
+}
+
+/// Commands that an author takes a hook to a cluster with, and looks into the server with.
 fn of_authors() -> Vec<Test> {
     tests![
         apply::{
@@ -700,6 +711,11 @@ fn of_authors() -> Vec<Test> {
         },
         asked_cluster::{
             what_its_api_server_would_not_keep_breaks_a_law,
+        },
+        explain::{
+            what_became_of_a_child_is_explained_also_when_it_is_gone,
+            a_failing_and_a_paused_parent_are_explained,
+            who_may_not_get_an_object_is_told_nothing_and_no_secret_is_shown,
         },
     ]
 }

@@ -11,9 +11,10 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use metahook_core::api::hook::Language;
 use metahook_core::api::policy::LimitBounds;
+use metahook_core::hook::Usage;
 use metahook_server::hook::wasm::compile::ModuleSettings;
 use metahook_server::hook::wasm::run::{
-    Call, Called, Files, Module, MountedFolder, Reservation, RuntimeSettings, Seed, Usage,
+    Call, Called, Files, Module, MountedFolder, Reservation, RuntimeSettings, Seed,
 };
 use metahook_server::hook::wasm::source::ModuleRegistry;
 use serde_json::{Value, json};

@@ -104,13 +104,18 @@ limits:
 {{- if ne $port "0" }}{{ $port }}{{ end }}
 {{- end }}
 
-{{/* The arguments, with a folder for compiled modules unless they name one. */}}
+{{/* The arguments, with a folder for compiled modules and the address of `metahook explain` unless they name them. */}}
 {{- define "metacontroller.args" -}}
 {{- $named := false }}
+{{- $inspected := false }}
 {{- range .Values.commandArgs }}
 {{- if regexMatch "^--?module-cache-dir(=|$)" . }}{{ $named = true }}{{ end }}
+{{- if regexMatch "^--?inspection-address(=|$)" . }}{{ $inspected = true }}{{ end }}
 {{- end }}
 {{- $args := .Values.commandArgs }}
+{{- if not $inspected }}
+{{- $args = append $args "--inspection-address=127.0.0.1:9998" }}
+{{- end }}
 {{- if and .Values.moduleCache.enabled (not $named) }}
 {{- /* Not the volume itself: a folder that only the server's user may enter, which it makes there. */}}
 {{- $args = append $args "--module-cache-dir=/var/cache/metahook/modules" }}

@@ -13,8 +13,9 @@
 //! - `pack`: modules as they are stored
 //! - `deploy`: bundles of an author's files
 //! - `dev`: a session of an author's server
-//! - `controllers`, `pause`, `status`, `history`, `kept_places`, `rollback`: controllers by name; objects left alone for a while; how the controllers stand; the
-//!   way back to an earlier version
+//! - `controllers`, `object_names`, `pause`, `status`, `history`, `kept_places`, `rollback`: controllers and objects by name; objects left alone for a while;
+//!   how the controllers stand; the way back to an earlier version
+//! - `explain`: the latest reconciles of an object, with their reasons
 //!
 //! - `progress`: steps of commands that take long, told on a terminal
 
@@ -25,11 +26,13 @@ pub mod deploy;
 pub mod dev;
 pub mod diff;
 pub mod documents;
+pub mod explain;
 pub mod folders;
 pub mod history;
 pub mod hook_modules;
 mod kept_places;
 pub mod kinds;
+mod object_names;
 pub mod pack;
 pub mod pause;
 pub mod progress;

@@ -1,12 +1,11 @@
 //! `metahook pause` and `metahook resume`: the annotation of an object that controllers reconcile, or `spec.paused` of a controller.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::api::PAUSED;
 use metahook_core::bundle::parents_of;
-use metahook_core::object::id::{Gvr, Key, ObjectId, Resource};
+use metahook_core::object::id::{Gvr, ObjectId};
 use metahook_core::readiness::shows_pause;
 use metahook_core::reconcile::pause::paused_by;
 use metahook_server::cluster::api_client::ApiClient;
@@ -15,29 +14,23 @@ use metahook_server::cluster::objects::RequestError;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::controllers::{self, FindError, KINDS, full_name, is_named, resource};
+use crate::controllers::{self, FindError, KINDS, is_named, resource};
+use crate::object_names::{NameError, object_id, one_of};
 
 /// The cluster is looked at so often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(300);
-
-/// Kinds that a message names.
-const MAX_NAMES: usize = 10;
 
 /// The word for a controller of either kind.
 const CONTROLLER: &str = "controller";
 
 #[derive(Debug, thiserror::Error)]
 pub enum PauseError {
-    #[error("{kind:?}: no controller of the cluster reconciles objects of this kind; {known}")]
-    UnknownKind { kind: String, known: String },
-    #[error("{kind:?} may be any of {found}: add the group to the plural name, for example {example}")]
-    SeveralKinds { kind: String, found: String, example: String },
+    #[error(transparent)]
+    Name(#[from] NameError),
     #[error(transparent)]
     Find(#[from] FindError),
     #[error("{0} does not exist")]
     NotFound(String),
-    #[error("{0} has no namespaces, and {1:?} names one: leave it out")]
-    NoNamespace(String, String),
     #[error(
         "{0}: the API server drops spec.paused, which its CustomResourceDefinitions do not have: apply metahook's own, by `metahook crds | kubectl apply --server-side -f -`"
     )]
@@ -102,7 +95,7 @@ impl Pauser {
         for controllers in KINDS {
             let resource = resource(&discovery, controllers).await?;
             if is_named(&resource, kind) {
-                return self.set_controller(self.id(resource, name)?, paused).await;
+                return self.set_controller(object_id(resource, name, &self.namespace)?, paused).await;
             }
             for controller in self.api.list_objects(&resource).await? {
                 let name = format!("{} {}", controllers.as_str(), controller.key.name);
@@ -119,11 +112,11 @@ impl Pauser {
                 Err(error) => return Err(error.into()),
             }
         }
-        let resource = one_of(kind, &known)?;
+        let resource = one_of(kind, "reconciles", &known)?;
         let of_kind = resource.gvr();
         let tells = |(name, controller): (String, Value)| tells(&controller, &of_kind).then_some(name);
         let tell = hosted.into_iter().filter_map(tells).collect();
-        self.set_parent(self.id(resource, name)?, paused, tell).await
+        self.set_parent(object_id(resource, name, &self.namespace)?, paused, tell).await
     }
 
     /// `tell`: the controllers that write an Event about a pause, if they select the object.
@@ -187,19 +180,6 @@ impl Pauser {
         }
     }
 
-    fn id(&self, resource: Arc<Resource>, name: &str) -> Result<ObjectId, PauseError> {
-        let (given, name) = name.split_once('/').map_or((None, name), |(given, name)| (Some(given), name));
-        let namespace = match (resource.namespaced, given) {
-            (true, given) => given.unwrap_or(&self.namespace),
-            (false, None) => "",
-            (false, Some(given)) => {
-                return Err(PauseError::NoNamespace(resource.gvk.kind.to_string(), given.to_owned()));
-            }
-        };
-        let key = Key::new(namespace, name);
-        Ok(ObjectId { resource, key })
-    }
-
     /// Changes the object; gives it back as it is then.
     async fn change(&self, id: &ObjectId, patch: Value) -> Result<Value, PauseError> {
         let after: Option<Value> = self.api.merge(id, &patch).await?;
@@ -235,81 +215,9 @@ fn annotation(paused: bool) -> Value {
     json!({ "metadata": { "annotations": { PAUSED: paused.then_some("true") } } })
 }
 
-/// The kind of parents that a word names.
-fn one_of(kind: &str, known: &BTreeSet<Arc<Resource>>) -> Result<Arc<Resource>, PauseError> {
-    let found: Vec<_> = known.iter().filter(|resource| is_named(resource, kind)).collect();
-    match found.as_slice() {
-        [one] => Ok(Arc::clone(one)),
-        [] => {
-            let known = match known.len() {
-                0 => "there are no controllers".to_owned(),
-                _ => format!("those that are: {}", names(&known.iter().collect::<Vec<_>>())),
-            };
-            Err(PauseError::UnknownKind { kind: kind.to_owned(), known })
-        }
-        [first, ..] => Err(PauseError::SeveralKinds {
-            kind: kind.to_owned(),
-            found: names(&found),
-            example: full_name(first),
-        }),
-    }
-}
-
-/// Names for a message, the first ones of many.
-fn names(all: &[&Arc<Resource>]) -> String {
-    let first: Vec<_> = all.iter().take(MAX_NAMES).map(|one| full_name(one)).collect();
-    let rest = all.len() - first.len();
-    let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-    first.join(", ") + &rest
-}
-
 #[cfg(test)]
 mod tests {
-    use metahook_core::object::id::Gvk;
-
     use super::*;
-
-    fn kind(api_version: &str, kind: &str, plural: &str) -> Arc<Resource> {
-        Arc::new(Resource {
-            gvk: Gvk::new(api_version, kind),
-            plural: plural.into(),
-            namespaced: true,
-            has_status: true,
-        })
-    }
-
-    fn found(kind: &str, known: &[Arc<Resource>]) -> Result<String, String> {
-        let known = known.iter().cloned().collect();
-        one_of(kind, &known).map(|resource| full_name(&resource)).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn a_kind_is_named_as_kubectl_takes_it() {
-        let known = [kind("v1", "Pod", "pods"), kind("example.com/v1", "Hello", "hellos")];
-        for word in ["hellos", "hello", "Hello", "hellos.example.com"] {
-            assert_eq!(found(word, &known), Ok("hellos.example.com".to_owned()), "{word}");
-        }
-        assert_eq!(found("pod", &known), Ok("pods".to_owned()));
-        let error = found("things", &known).unwrap_err();
-        assert!(error.contains("\"things\"") && error.ends_with("hellos.example.com"), "{error}");
-        assert!(found("things", &[]).unwrap_err().ends_with("there are no controllers"));
-    }
-
-    #[test]
-    fn of_many_kinds_a_message_names_the_first_and_counts_the_rest() {
-        let known: Vec<_> = (0..12).map(|nth| kind(&format!("g{nth}.com/v1"), "Job", "jobs")).collect();
-        let error = found("things", &known[..10]).unwrap_err();
-        assert!(!error.contains("more"), "{error}");
-        assert!(found("things", &known).unwrap_err().ends_with(" and 2 more"));
-    }
-
-    #[test]
-    fn a_word_for_two_kinds_needs_the_group() {
-        let known = [kind("a.com/v1", "Job", "jobs"), kind("batch/v1", "Job", "jobs")];
-        let error = found("jobs", &known).unwrap_err();
-        assert!(error.contains("jobs.a.com, jobs.batch"), "{error}");
-        assert_eq!(found("jobs.batch", &known), Ok("jobs.batch".to_owned()));
-    }
 
     #[test]
     fn a_controller_of_the_kind_tells_unless_it_is_paused_itself() {

@@ -8,6 +8,7 @@ pub mod compile_runners;
 mod completions;
 pub mod crds;
 pub mod dev;
+pub mod explain;
 mod first_lines;
 pub mod history;
 mod hook_flags;
@@ -42,10 +43,11 @@ use metahook_core::reconcile::shown::ObservedBounds;
 
 use metahook_server::controller::Options;
 use metahook_server::hook::web::RedirectPolicy;
+use metahook_server::inspection::InspectionSettings;
 use metahook_server::server::Settings;
 use metahook_server::telemetry::{self, Format, LogError};
 pub use values::Address;
-use values::{address, apply_strategy, bytes, duration, pause, read_timeout, selector};
+use values::{address, apply_strategy, bytes, duration, local_address, pause, read_timeout, selector};
 
 /// Meanings of the exit codes, below each help of the whole program.
 const EXIT_CODES: &str = "Exit codes:
@@ -90,6 +92,8 @@ pub enum Command {
     History(history::HistoryFlags),
     /// Put a kept version of a module or script back.
     Rollback(history::Rollback),
+    /// Explain the latest reconciles of an object: why they took place, what was called, decided and written.
+    Explain(explain::ExplainFlags),
     /// Pause an object that controllers reconcile, or a whole controller: no hook is called, and nothing is written.
     Pause(pause::PauseFlags),
     /// Resume what was paused: what changed meanwhile is caught up at once.
@@ -192,6 +196,12 @@ pub struct Serve {
     /// Address for metrics (/metrics), for example `:9999`; 0 turns them off.
     #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = address)]
     pub metrics_address: Address,
+    /// Address where `metahook explain` looks into the server, on localhost, for example `127.0.0.1:9998`; 0 turns it off.
+    #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = local_address)]
+    pub inspection_address: Address,
+    /// Memory that the traces of the latest reconciles take, which `metahook explain` shows; where --inspection-address is 0 there are none.
+    #[arg(long, value_name = "BYTES", default_value = "4Mi", value_parser = bytes)]
+    pub trace_memory_max: u64,
     /// Format of the log.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Json)]
     pub log_format: Format,
@@ -278,6 +288,10 @@ impl Serve {
             read_timeout: self.api_read_timeout,
             probes: self.health_probe_bind_address.0,
             metrics: self.metrics_address.0,
+            inspection: self
+                .inspection_address
+                .0
+                .map(|address| InspectionSettings { address, trace_memory: size(self.trace_memory_max) }),
         })
     }
 }

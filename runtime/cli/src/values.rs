@@ -28,6 +28,18 @@ pub(super) fn address(text: &str) -> Result<Address, String> {
     }
 }
 
+/// An address that only this machine reaches.
+pub(super) fn local_address(text: &str) -> Result<Address, String> {
+    let Address(given) = address(text)?;
+    match given {
+        Some(given) if !given.ip().is_loopback() => Err(format!(
+            "{given} is not on localhost: write 127.0.0.1:{}, and reach it by `kubectl port-forward`",
+            given.port()
+        )),
+        given => Ok(Address(given)),
+    }
+}
+
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     units::bytes(text)
         .filter(|bytes| *bytes > 0)

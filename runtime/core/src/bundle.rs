@@ -139,6 +139,13 @@ pub fn parents_of(controller: &Value) -> Vec<Gvr> {
     one.into_iter().chain(several.into_iter().flatten().map(parent)).collect()
 }
 
+/// The kinds of a controller's children, or attachments.
+pub fn children_of(controller: &Value) -> Vec<Gvr> {
+    let lists = ["/spec/childResources", "/spec/attachments"].map(|list| controller.pointer(list));
+    let rules = lists.into_iter().flatten().filter_map(Value::as_array).flatten();
+    rules.map(|rule| Gvr::new(text(rule, "/apiVersion"), text(rule, "/resource"))).collect()
+}
+
 /// The modules and scripts that a controller names, with the hook that calls each.
 pub fn modules_of(controller: &Value) -> Vec<(ModulePlace, Option<HookName>)> {
     let mut all = Vec::new();

@@ -9,6 +9,7 @@
 //! - [`children`]: the plan of writes of children
 //! - [`decorator`]: the writes of a decorated object, and conflicts between decorators
 //! - [`reconcile`]: these in a row: what a reconcile reads, asks and decides, and how it goes on
+//! - [`trace`]: a reconcile's steps as people read them, and the latest ones of all parents
 //! - [`shadow`]: how the answers of a hook's shadow differ from those of the hook
 //! - [`settled`]: parents that need no call of a hook until something changes
 //! - [`pacing`]: delays of requests and resyncs
@@ -48,6 +49,7 @@ pub mod related;
 pub mod rollout;
 pub mod settled;
 pub mod shadow;
+pub mod trace;
 
 /// An error with its causes, in one line. A cause that the words before it end with is not told again.
 pub fn error_chain(error: &dyn Error) -> String {

@@ -40,7 +40,7 @@ pub(crate) async fn missing(
         if !answer.status.is_success() {
             return Ok(Some(answer.message()));
         }
-        if let Some(asked) = asked.filter(|_| !is_allowed(&answer.body)) {
+        if let Some(asked) = asked.filter(|_| !is_allowed(&read(&answer.body))) {
             return Ok(Some(format!("User {:?} cannot {asked}; {ROLES}", account.user())));
         }
     }
@@ -62,7 +62,7 @@ pub(crate) async fn unreadable(
             StatusCode::FORBIDDEN => return Ok(Some(answer.message())),
             _ => return Err(ReviewError::Unanswered(answer.message())),
         }
-        if !is_allowed(&answer.body) {
+        if !is_allowed(&read(&answer.body)) {
             let place = namespace.map_or_else(String::new, |name| format!(" in the namespace {name:?}"));
             return Ok(Some(format!("User {:?} cannot {right}{place}; {ROLES}", account.user())));
         }
@@ -70,9 +70,14 @@ pub(crate) async fn unreadable(
     Ok(None)
 }
 
-fn is_allowed(review: &str) -> bool {
-    serde_json::from_str(review)
-        .is_ok_and(|review: Value| review.pointer("/status/allowed") == Some(&Value::Bool(true)))
+/// A review; null where it is none, which allows nothing.
+fn read(review: &str) -> Value {
+    serde_json::from_str(review).unwrap_or_default()
+}
+
+/// What a review of access says.
+pub(crate) fn is_allowed(review: &Value) -> bool {
+    review.pointer("/status/allowed") == Some(&Value::Bool(true))
 }
 
 /// Whether the account may do it everywhere, or in its own namespace; `None`: the API server does not say.
@@ -86,7 +91,7 @@ pub(crate) async fn may(
         if !answer.status.is_success() {
             return Ok(None);
         }
-        if is_allowed(&answer.body) {
+        if is_allowed(&read(&answer.body)) {
             return Ok(Some(true));
         }
         if account.is_none() {

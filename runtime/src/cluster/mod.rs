@@ -26,6 +26,7 @@ pub(crate) mod restores;
 pub(crate) mod rights;
 mod server_side;
 mod suspension;
+pub mod tokens;
 pub mod transport;
 pub(crate) mod watch;
 pub(crate) mod write_gate;
@@ -38,7 +39,7 @@ pub mod fake {
     use bytes::Bytes;
     use futures_util::{StreamExt, stream};
     use http::{Request, Response};
-    use http_body_util::StreamBody;
+    use http_body_util::{BodyExt, Collected, StreamBody};
     use hyper::body::Frame;
     use kube::client::{Body, DynBody};
     use tower::util::BoxService;
@@ -72,6 +73,23 @@ pub mod fake {
                     }
                     None => std::future::pending().await,
                 }
+            }
+        });
+        ApiClient::new(Transport::new(BoxService::new(fake), READ_TIMEOUT), "default", None)
+    }
+
+    /// Each request is accepted, and answered as `program` says from its path and its body.
+    pub fn answering_bodies(program: impl Fn(&str, &[u8]) -> String + Send + Sync + 'static) -> ApiClient {
+        let program = Arc::new(program);
+        let fake = service_fn(move |request: Request<Body>| {
+            let program = Arc::clone(&program);
+            async move {
+                let path = request.uri().path().to_owned();
+                let body = request.into_body().collect().await.map(Collected::to_bytes).unwrap_or_default();
+                let text = Bytes::from(program(&path, &body));
+                let text: Box<DynBody> =
+                    Box::new(StreamBody::new(stream::iter([Ok::<_, BoxError>(Frame::data(text))])));
+                Ok(Response::new(text))
             }
         });
         ApiClient::new(Transport::new(BoxService::new(fake), READ_TIMEOUT), "default", None)

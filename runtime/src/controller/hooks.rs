@@ -7,6 +7,7 @@ use metahook_core::api::hook::{HookName, PerHook};
 use metahook_core::api::policy::Limits;
 use metahook_core::controller_metrics;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
+use metahook_core::hook::Usage;
 use metahook_core::hook::etag::{AnswerCache, AnswerKey, KeptAnswer};
 use metahook_core::hook::log_line::{Level, LogLine};
 use metahook_core::object::Object;
@@ -19,7 +20,7 @@ use crate::controller::ControllerData;
 use crate::controller::observer::{Observed, ObservedCall};
 use crate::controller::shadows::Shadows;
 use crate::controller::troubleshooting::{log_answer, log_request};
-use crate::hook::wasm::run::{Log, Usage};
+use crate::hook::wasm::run::Log;
 use crate::hook::wasm::source::HookSources;
 use crate::hook::wasm::wasi::Seeds;
 use crate::hook::{CallContext, CallResult, Hook, HookCallError, LoadedHook};
@@ -203,7 +204,7 @@ impl HookCaller {
             self.keep_answer(hook, name, parent, KeptAnswer { tag, body: bytes.as_slice().into() });
         }
         log_answer(name, &bytes);
-        Ok(HookAnswer { bytes, pure: called.pure })
+        Ok(HookAnswer { bytes, pure: called.pure, usage: called.usage })
     }
 
     fn answer_key(&self, hook: HookName, parent: &Object) -> AnswerKey {

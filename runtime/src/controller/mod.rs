@@ -12,6 +12,7 @@ mod reconcile;
 pub(crate) mod related;
 mod runner;
 pub(crate) mod shadows;
+pub(crate) mod traces;
 pub mod troubleshooting;
 
 use std::collections::BTreeSet;
@@ -51,6 +52,7 @@ use decorator_conflicts::DecoratorCoordinator;
 use heavy_work::HeavyWorkLimiter;
 use observer::Observer;
 use read_rights::ReadRights;
+use traces::Traces;
 
 /// Parts of the server that all controllers share.
 #[derive(Clone)]
@@ -65,6 +67,7 @@ pub(crate) struct Context {
     /// Which controllers it runs.
     pub(crate) hosting: Hosting,
     pub(crate) observer: Observer,
+    pub(crate) traces: Traces,
 }
 
 /// Access to the API server.
@@ -172,11 +175,6 @@ fn resource(kind: ControllerKind, plural: &str) -> Arc<Resource> {
     })
 }
 
-/// Whether the log tells of each reconcile, and why it takes place.
-pub(crate) fn tells_causes() -> bool {
-    tracing::enabled!(tracing::Level::DEBUG)
-}
-
 /// Where the change of an object comes from.
 #[derive(Default)]
 pub(crate) struct ChangeOrigin<'a> {
@@ -201,7 +199,8 @@ pub(crate) struct ControllerData {
     pub(crate) brake: Arc<Brake>,
     pub(crate) started: Instant,
     pub(crate) observer: Observer,
-    /// Filled where the log tells of each reconcile.
+    pub(crate) traces: Traces,
+    /// Filled where somebody is told of each reconcile.
     pub(crate) causes: Mutex<Causes>,
 }
 
@@ -241,9 +240,14 @@ impl ControllerData {
         self.children_of(&id.resource)?.get(&id.key)
     }
 
-    /// Remembers for the log why parents are reconciled, where it tells of each reconcile. `how`: the object came, went, or changed.
+    /// Whether the log or a trace tells of each reconcile why it takes place.
+    pub(crate) fn tells_causes(&self) -> bool {
+        self.traces.are_kept() || tracing::enabled!(tracing::Level::DEBUG)
+    }
+
+    /// Remembers why parents are reconciled, where somebody is told of it. `how`: the object came, went, or changed.
     pub(crate) fn note_cause(&self, parents: &BTreeSet<Key>, kind: &Resource, object: &Key, how: &str) {
-        if tells_causes() && !parents.is_empty() {
+        if self.tells_causes() && !parents.is_empty() {
             lock(&self.causes).object_changed(parents, &format!("{} {object} {how}", kind.gvk.kind));
         }
     }

@@ -8,10 +8,11 @@ use metahook_core::api::endpoint::EtagPolicy;
 use metahook_core::api::hook::{HookName, HookTransport};
 use metahook_core::api::policy::Limits;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
+use metahook_core::hook::Usage;
 use metahook_core::hook::etag::KeptAnswer;
 use metahook_core::reconcile::outcome::Retry;
 
-use super::wasm::run::{Call, CallError, Log, Runtime, Seed, Usage};
+use super::wasm::run::{Call, CallError, Log, Runtime, Seed};
 use super::wasm::source::LoadedModule;
 use super::web::{WebAnswer, WebError, Webhook};
 use crate::memory::Reservation;

@@ -1,4 +1,4 @@
-//! HTTP server of `/healthz`, `/readyz` and `/metrics`.
+//! HTTP server of `/healthz`, `/readyz` and `/metrics`, and what others that answer one request need.
 //!
 //! Probes have a thread and a runtime of their own. `/healthz` is answered there, also while the server's runtime is busy, and
 //! fails when that one has not run a task for [`MAX_SILENCE`]. `/readyz` is answered by a task of the server's runtime, so its
@@ -57,7 +57,7 @@ pub(crate) async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpL
 /// Answers until `stop`.
 pub(crate) async fn serve<A>(
     listener: TcpListener,
-    page: impl Fn(String) -> A + Clone + Send + Sync + 'static,
+    page: impl Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
     stop: CancellationToken,
 ) where
     A: Future<Output = Response<String>> + Send + 'static,
@@ -88,12 +88,12 @@ pub(crate) async fn serve<A>(
 }
 
 /// Answers the one request of a connection.
-async fn answer<A>(stream: TcpStream, page: impl Fn(String) -> A)
+async fn answer<A>(stream: TcpStream, page: impl Fn(Request<Incoming>) -> A)
 where
     A: Future<Output = Response<String>>,
 {
     let answers = service_fn(|request: Request<Incoming>| {
-        let answer = page(request.uri().path().to_owned());
+        let answer = page(request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let served = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), answers);
@@ -135,7 +135,8 @@ impl Health {
         let serve = move || {
             let probes = runtime::Builder::new_current_thread().enable_all().build()?;
             probes.block_on(async {
-                let page = move |path| self.clone().page(path);
+                let page =
+                    move |request: Request<Incoming>| self.clone().page(request.uri().path().to_owned());
                 serve(TcpListener::from_std(listener)?, page, stop).await;
                 Ok::<_, std::io::Error>(())
             })
@@ -179,7 +180,7 @@ fn alive(silence: Duration) -> Response<String> {
 
 /// Answers scrapes until `stop`.
 pub(crate) async fn serve_metrics(listener: TcpListener, metrics: Metrics, stop: CancellationToken) {
-    let page = move |path: String| std::future::ready(scrape(&path, &metrics));
+    let page = move |request: Request<Incoming>| std::future::ready(scrape(request.uri().path(), &metrics));
     serve(listener, page, stop).await;
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use metahook_core::api::hook::HookName;
+use metahook_core::hook::Usage;
 use metahook_core::json::difference::same;
 use metahook_core::json::hidden::{hide, shown_differences};
 use metahook_core::object::id::Gvk;
@@ -19,7 +20,7 @@ use serde_json::Value;
 
 use crate::call::RequestOf;
 use crate::sandbox::{Input, Sandbox};
-use metahook_server::hook::wasm::run::{CallError, Usage};
+use metahook_server::hook::wasm::run::CallError;
 use metahook_server::hook::{HookCallError, LoadedHook};
 use metahook_server::telemetry::error_chain;
 use requests::{

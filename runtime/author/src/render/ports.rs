@@ -141,7 +141,7 @@ impl CallHooks for Ports<'_> {
     ) -> Result<HookAnswer, PortError> {
         let bytes = self.ask(hook, request).await?;
         // Each round asks anew: whatever settles here is seen by what is written.
-        Ok(HookAnswer { bytes, pure: None })
+        Ok(HookAnswer { bytes, pure: None, usage: None })
     }
 
     async fn related(

@@ -119,6 +119,21 @@ pub enum Skip {
     Flapping,
 }
 
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unchanged => "it is as the answer wants it",
+            Self::OnDelete => {
+                "it differs from the answer, and its updateStrategy leaves it until it is deleted"
+            }
+            Self::BeingDeleted => "it is being deleted",
+            Self::LeftOut => "the hook was not shown it, as there are too many children",
+            Self::Held => "the answer names it in another version of its kind, or without its namespace",
+            Self::Flapping => "another client keeps changing it back: its drift is corrected later",
+        })
+    }
+}
+
 /// # Guarantees
 /// Deletions of unwanted objects come first, then the rest by kind and name.
 #[derive(Debug, Clone, Default, PartialEq)]

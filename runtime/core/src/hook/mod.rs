@@ -8,12 +8,21 @@ pub mod log_line;
 pub mod read;
 pub mod response;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::ControllerKind;
 use crate::object::{ChildMap, Naming, Object};
 pub(crate) use fault::AnswerWarnings;
 pub use fault::{AnswerWarning, ResponseError, ignored};
+
+/// The part of its budget that a call used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    pub instructions: u64,
+    /// The largest linear memory, in bytes.
+    pub memory: u64,
+}
 
 /// Memory that the values of an answer may take: far more than 10,000 large children need.
 pub const MAX_ANSWER_MEMORY: usize = 128 << 20;

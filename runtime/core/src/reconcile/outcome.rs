@@ -103,6 +103,15 @@ impl Outcome {
         }
     }
 
+    /// The delay after which the next reconcile comes, where one is known.
+    pub fn delay(self) -> Option<Duration> {
+        match self {
+            Self::Settled(delay) | Self::NoEffect(delay) => delay,
+            Self::Failed(delay) | Self::Postponed(delay) | Self::PostponedAfterWrite(delay) => Some(delay),
+            Self::FollowUp | Self::FollowUpByClock | Self::NextStep => None,
+        }
+    }
+
     /// The outcome of a reconcile whose hook read the clock.
     #[must_use]
     pub fn by_clock(self) -> Self {

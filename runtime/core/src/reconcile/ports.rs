@@ -20,6 +20,7 @@ use crate::children::write_history::{Drift, WriteHistory};
 use crate::decorator::Decoration;
 use crate::decorator::conflicts::Resolution;
 use crate::hash::Fingerprint;
+use crate::hook::Usage;
 use crate::object::cached::CachedObject;
 use crate::object::id::{Gvk, Key, ObjectId, Resource};
 use crate::object::selector::Selector;
@@ -299,6 +300,8 @@ pub struct HookAnswer {
     pub bytes: Vec<u8>,
     /// Whether the request alone brought it about; `None` where that is not known, as of webhooks.
     pub pure: Option<bool>,
+    /// `None`: of a webhook, or not measured.
+    pub usage: Option<Usage>,
 }
 
 /// Whether a cached answer of the customize hook is used.

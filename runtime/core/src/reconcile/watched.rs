@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use crate::api::hook::HookName;
 use crate::api::selection::FinalizerChange;
-use crate::children::Op;
 use crate::children::claims::ClaimedObject;
 use crate::children::deletion_brake::DeletionBrake;
 use crate::children::deletion_reason::DeletionReason;
 use crate::children::plan::DryRunResult;
 use crate::children::write_history::{Drift, WriteHistory};
+use crate::children::{Op, Plan, Skip};
 use crate::decorator::Decoration;
 use crate::decorator::conflicts::Resolution;
+use crate::error_chain;
 use crate::hash::Fingerprint;
+use crate::hook::Usage;
 use crate::object::cached::CachedObject;
 use crate::object::id::{Gvk, Key, ObjectId, Resource};
 use crate::object::selector::Selector;
@@ -30,8 +32,20 @@ use crate::settled::{CacheRevision, SettledParents};
 /// A world whose steps are kept.
 pub struct Watched<'w, W> {
     world: &'w W,
-    steps: Mutex<Vec<Step>>,
+    steps: Mutex<Kept>,
 }
+
+#[derive(Default)]
+struct Kept {
+    steps: Vec<Step>,
+    left_out: usize,
+}
+
+/// Steps, and decisions of a plan, that are kept: a parent may have ten thousand children.
+const MAX_STEPS: usize = 1000;
+
+/// Places of drift that are kept of a child.
+const MAX_PLACES: usize = 10;
 
 /// A step of a reconcile that reaches out of its own data, or decides about what does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,17 +59,41 @@ pub enum Step {
     /// A claim was carried out: its verb and its object.
     Claimed(&'static str, ObjectId),
     /// A hook was asked about the parent, or about an older state of it.
-    Asked { hook: HookName, is_older: bool },
-    /// The plan was made, and nothing of it is carried out. It has so many operations on children.
-    Planned { operations: usize },
+    Asked { hook: HookName, is_older: bool, took: Duration, usage: Option<Usage>, error: Option<String> },
+    /// The plan was made, and nothing of it is carried out.
+    Planned(Decisions),
     /// The number of deletions was recorded.
     RecordedDeletions,
     /// A write was tried by a dry run.
     Tried(ObjectId),
-    /// An operation was carried out: its verb, its object, and whether it changed anything; `None`: it failed.
-    Wrote { verb: &'static str, id: ObjectId, changed: Option<bool> },
+    /// An operation was carried out.
+    Wrote { verb: &'static str, id: ObjectId, reason: Option<String>, end: WriteEnd },
     /// A related object was deleted; false where it was gone.
     DeletedRelated(ObjectId, bool),
+}
+
+/// How an operation ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteEnd {
+    Changed,
+    /// The API server kept the object as it was.
+    InVain,
+    Failed(String),
+}
+
+/// What a plan decides about each child.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decisions {
+    /// Children that are written, by the verb.
+    pub writes: Vec<(&'static str, ObjectId)>,
+    /// Places whose drift is corrected, by the child.
+    pub drifts: Vec<(ObjectId, Vec<String>)>,
+    /// Children that are left although they are not as wanted, and why.
+    pub left: Vec<(ObjectId, String)>,
+    /// Children that are as wanted.
+    pub unchanged: usize,
+    /// Decisions that found no room.
+    pub left_out: usize,
 }
 
 impl<'w, W> Watched<'w, W> {
@@ -65,15 +103,47 @@ impl<'w, W> Watched<'w, W> {
 
     /// The steps so far, in order.
     pub fn steps(&self) -> Vec<Step> {
-        self.lock().clone()
+        self.lock().steps.clone()
+    }
+
+    /// The steps, in order, and the number of those that found no room.
+    pub fn into_steps(self) -> (Vec<Step>, usize) {
+        let Kept { steps, left_out } = self.steps.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (steps, left_out)
     }
 
     fn note(&self, step: Step) {
-        self.lock().push(step);
+        let mut kept = self.lock();
+        if kept.steps.len() < MAX_STEPS {
+            kept.steps.push(step);
+        } else {
+            kept.left_out += 1;
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Step>> {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Decisions {
+    fn of(plan: &Plan) -> Self {
+        let left = plan.skips.iter().filter(|(_, skip)| *skip != Skip::Unchanged);
+        let left = left.map(|(id, skip)| (id.clone(), skip.to_string()));
+        let problems = plan.problems.iter().map(|(id, problem)| (id.clone(), problem.to_string()));
+        let drifts = plan.drifts.iter().map(|drift| {
+            let places = drift.values.iter().take(MAX_PLACES).map(|place| place.path.clone());
+            (drift.id.clone(), places.collect())
+        });
+        let kept = |all: usize| all.saturating_sub(MAX_STEPS);
+        let not_as_wanted = plan.skips.iter().filter(|(_, skip)| *skip != Skip::Unchanged).count();
+        Self {
+            writes: plan.ops.iter().take(MAX_STEPS).map(|op| (op.verb(), op.id().clone())).collect(),
+            drifts: drifts.take(MAX_STEPS).collect(),
+            left: left.chain(problems).take(MAX_STEPS).collect(),
+            unchanged: plan.skips.len() - not_as_wanted,
+            left_out: kept(plan.ops.len()) + kept(not_as_wanted + plan.problems.len()),
+        }
     }
 }
 
@@ -130,7 +200,7 @@ impl<W: Observe> Observe for Watched<'_, W> {
     }
 }
 
-impl<W: CallHooks> CallHooks for Watched<'_, W> {
+impl<W: CallHooks + Observe> CallHooks for Watched<'_, W> {
     type Hooks = W::Hooks;
 
     fn hooks(&self) -> Result<Self::Hooks, PortError> {
@@ -148,9 +218,14 @@ impl<W: CallHooks> CallHooks for Watched<'_, W> {
         asked: ParentView<'_>,
         request: Vec<u8>,
     ) -> Result<HookAnswer, PortError> {
-        let is_older = matches!(asked, ParentView::Older(_));
+        let (is_older, start) = (matches!(asked, ParentView::Older(_)), self.world.now());
         let answer = self.world.call(hooks, hook, asked, request).await;
-        self.note(Step::Asked { hook, is_older });
+        let took = self.world.now().saturating_sub(start);
+        let (usage, error) = match &answer {
+            Ok(answer) => (answer.usage, None),
+            Err(error) => (None, Some(error_chain(error))),
+        };
+        self.note(Step::Asked { hook, is_older, took, usage, error });
         answer
     }
 
@@ -173,8 +248,13 @@ impl<W: CallHooks> CallHooks for Watched<'_, W> {
 impl<W: CarryOut> CarryOut for Watched<'_, W> {
     async fn write(&self, op: &Op, reason: Option<&DeletionReason>) -> Result<WriteAnswer, WriteError> {
         let answer = self.world.write(op, reason).await;
-        let changed = answer.as_ref().ok().map(|answer| answer.changed);
-        self.note(Step::Wrote { verb: op.verb(), id: op.id().clone(), changed });
+        let end = match &answer {
+            Ok(WriteAnswer { changed: true, .. }) => WriteEnd::Changed,
+            Ok(WriteAnswer { changed: false, .. }) => WriteEnd::InVain,
+            Err(error) => WriteEnd::Failed(error_chain(error)),
+        };
+        let reason = reason.map(ToString::to_string);
+        self.note(Step::Wrote { verb: op.verb(), id: op.id().clone(), reason, end });
         answer
     }
 
@@ -270,7 +350,7 @@ impl<W: Remember> Remember for Watched<'_, W> {
 impl<W: Record> Record for Watched<'_, W> {
     fn record(&self, parent: &Object, fact: Fact<'_>) {
         if let Fact::Planned { plan, .. } = &fact {
-            self.note(Step::Planned { operations: plan.children.ops.len() });
+            self.note(Step::Planned(Decisions::of(&plan.children)));
         }
         self.world.record(parent, fact);
     }

@@ -139,7 +139,7 @@ impl CallHooks for ModelWorld<'_> {
         _: ParentView<'_>,
         request: Vec<u8>,
     ) -> Result<HookAnswer, PortError> {
-        Ok(HookAnswer { bytes: self.server().call(&request), pure: Some(true) })
+        Ok(HookAnswer { bytes: self.server().call(&request), pure: Some(true), usage: None })
     }
 
     async fn related(

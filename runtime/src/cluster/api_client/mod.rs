@@ -82,6 +82,21 @@ pub enum ConnectError {
     Unreachable(#[source] Unreachable),
 }
 
+/// How the API server is reached: by this kubeconfig, by a context of the user's own, or as the machine has it.
+pub(super) async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Config, ConnectError> {
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    if let Some(path) = kubeconfig {
+        let file = Kubeconfig::read_from(path).map_err(ConnectError::Kubeconfig)?;
+        return Config::from_custom_kubeconfig(file, &options).await.map_err(ConnectError::Kubeconfig);
+    }
+    if context.is_some() {
+        return Config::from_kubeconfig(&options).await.map_err(ConnectError::Kubeconfig);
+    }
+    let named = std::env::var_os("KUBECONFIG");
+    let found = infer(named.as_deref(), Config::incluster().ok(), Config::infer()).await;
+    found.map_err(ConnectError::Infer)
+}
+
 impl ApiClient {
     /// The objects of a kind that servers make for themselves.
     pub(crate) fn server_objects(&self, kind: &Resource) -> ServerObjects {
@@ -103,18 +118,7 @@ impl ApiClient {
         rate: Option<Rate>,
         read_timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        let options =
-            KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-        let mut config = if let Some(path) = kubeconfig {
-            let file = Kubeconfig::read_from(path).map_err(ConnectError::Kubeconfig)?;
-            Config::from_custom_kubeconfig(file, &options).await.map_err(ConnectError::Kubeconfig)?
-        } else if context.is_some() {
-            Config::from_kubeconfig(&options).await.map_err(ConnectError::Kubeconfig)?
-        } else {
-            let named = std::env::var_os("KUBECONFIG");
-            let found = infer(named.as_deref(), Config::incluster().ok(), Config::infer()).await;
-            found.map_err(ConnectError::Infer)?
-        };
+        let mut config = config(kubeconfig, context).await?;
         let proxy = Proxy::of_config(&config)?;
         config
             .headers

@@ -227,6 +227,18 @@ impl ApiClient {
         deleted.await.map_err(|kind| RequestError::new("delete", id, kind))
     }
 
+    /// The objects of a namespace with this label.
+    pub async fn list_labelled(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        (key, value): (&str, &str),
+    ) -> Result<Vec<Object>, RequestError> {
+        let query = format!("labelSelector={}%3D{}&", segment(key), segment(value));
+        let items = self.list(resource, namespace, &query, usize::MAX).await?;
+        Ok(items.iter().filter_map(|item| Object::parse(item.get(), Some(&resource.gvk)).ok()).collect())
+    }
+
     /// All objects of a kind, page by page.
     pub async fn list_objects(&self, resource: &Resource) -> Result<Vec<Object>, RequestError> {
         let items = self.list(resource, "", "", usize::MAX).await?;

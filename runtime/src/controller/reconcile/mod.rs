@@ -24,7 +24,8 @@ use metahook_core::reconcile::error::{HELD_RETRY_DELAY, ReconcileError};
 use metahook_core::reconcile::outcome::{Failure, Outcome, RetryState};
 use metahook_core::reconcile::ports::PortError;
 use metahook_core::reconcile::sequence::{Reached, ReconcileReport, reconcile};
-use metahook_core::reconcile::trigger::Beginning;
+use metahook_core::reconcile::watched::Watched;
+use metahook_core::trace::TraceEnd;
 use tracing::Instrument;
 
 use crate::cluster::discovery::Discovery;
@@ -32,9 +33,9 @@ use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::heavy_work::HeavyWorkLimiter;
 use crate::controller::hooks::HookCaller;
 use crate::controller::related::RelatedObjects;
-use crate::controller::{Context, ControllerData, tells_causes};
-use crate::sync::lock;
+use crate::controller::{Context, ControllerData};
 use memory::{Attempts, ReconcileMemory};
+use observe::Course;
 use parents::Parents;
 use world::Attempt;
 use write::ObjectWriter;
@@ -111,25 +112,23 @@ impl Reconciler {
         retry_state: RetryState,
         attempts: &mut Attempts,
     ) -> Option<Outcome> {
-        let began = self.begins(&parent);
-        if tells_causes() {
-            let now = Beginning::of(&parent, self.hooks.identity());
-            let cause = lock(&self.data.causes).take(&parent.key, now, retry_state);
-            tracing::debug!(cause, "reconcile");
-        }
+        let mut course = self.begins(&parent, retry_state);
         // Held until all is written.
         let memory = match self.memory.reserve(&self.data, attempts).await {
             Ok(memory) => memory,
             Err(too_large) => {
                 let report =
                     ReconcileReport::failed(PortError::from(too_large).into(), attempts.start(retry_state));
-                return Some(self.finish(&parent, report, retry_state, None, began));
+                return Some(self.finish(&parent, report, retry_state, course));
             }
         };
         // It may have changed while this waited; where it is gone, another attempt sees it.
         let now = self.data.parents.get(&parent.key)?;
         let world = Attempt::new(self, &memory, &parent.key, retry_state);
-        let report = reconcile(&world, now, attempts.start(retry_state)).await;
+        let watched = Watched::new(&world);
+        let report = reconcile(&watched, now, attempts.start(retry_state)).await;
+        course.steps = watched.into_steps();
+        course.changing = world.changing();
         attempts.wrote = report.wrote_before_plan;
         if self.memory.ended(&memory, attempts) {
             return None;
@@ -140,17 +139,16 @@ impl Reconciler {
         }
         self.parents.record_new(&parent, EventReason::MemoryShort, attempts.warning());
         self.record_flapping(&parent, &report.flapping).await;
-        Some(self.finish(&parent, report, retry_state, world.changing(), began))
+        Some(self.finish(&parent, report, retry_state, course))
     }
 
-    /// Log line, Events and outcome of a reconcile. `changing`: the place that it changes, of a parent that is held back.
+    /// Log line, Events, trace and outcome of a reconcile.
     fn finish(
         &self,
         parent: &Object,
         report: ReconcileReport,
         retry_state: RetryState,
-        changing: Option<String>,
-        began: Option<observe::Began>,
+        course: Course,
     ) -> Outcome {
         match report.reached {
             Reached::Settled => {
@@ -167,6 +165,7 @@ impl Reconciler {
                 }
                 self.data.meter.counts().reconciled(ReconcileResult::Paused);
                 tracing::debug!("paused");
+                self.trace(parent, course, TraceEnd::Paused, Outcome::Settled(None));
                 return Outcome::Settled(None);
             }
             Reached::Ignored => {
@@ -182,26 +181,28 @@ impl Reconciler {
             }
             Reached::WroteBeforePlan | Reached::Plan => {}
         }
-        self.observe(parent, began, &report.result, retry_state);
+        self.observe(parent, &course, &report.result, retry_state);
         let is_ungranted = report.result.as_ref().is_err_and(ReconcileError::is_ungranted);
         if let Some(reads) = self.data.reads.as_ref().filter(|_| is_ungranted) {
             reads.doubt();
         }
         let result = report.result.map_err(|error| error.failure());
         self.log(&parent.key, &result);
-        self.record_changing(parent, &result, retry_state, report.reads_clock, changing);
+        self.record_changing(parent, &result, retry_state, report.reads_clock, course.changing.clone());
         if let Some(message) = result.as_ref().err().and_then(Failure::event) {
             self.data.recorder.record(parent, EventReason::SyncError, &message);
         }
         self.record_wait(parent, retry_state, &result);
         let outcome = Outcome::of(&result, report.resync_after, retry_state, report.accepted);
-        match if report.reads_clock { outcome.by_clock() } else { outcome } {
+        let outcome = match if report.reads_clock { outcome.by_clock() } else { outcome } {
             Outcome::Failed(delay) if is_ungranted => {
                 let failing = self.parents.settled().failing().len();
                 Outcome::Failed(delay.min(ungranted_delay(failing)))
             }
             outcome => outcome,
-        }
+        };
+        self.trace(parent, course, TraceEnd::of(&result), outcome);
+        outcome
     }
 
     /// The parent needs no reconcile: the deletion brake counts that, and nothing holds the parent back.

@@ -1,35 +1,77 @@
-//! Observation of a reconcile's begin and end, where `metahook dev` prints it.
+//! Observation of a reconcile's begin, course and end: for the log, for `metahook dev`, and for the traces that `metahook explain`
+//! shows.
 
 use std::time::Instant;
 
+use jiff::Timestamp;
 use metahook_core::object::Object;
-use metahook_core::reconcile::outcome::{Changed, Retry, RetryState};
+use metahook_core::reconcile::outcome::{Changed, Outcome, Retry, RetryState};
 use metahook_core::reconcile::trigger::Beginning;
+use metahook_core::reconcile::watched::Step;
+use metahook_core::trace::{self, ReconcileTrace, TraceEnd};
 
 use super::{ReconcileError, Reconciler};
 use crate::controller::observer::{Observed, ReconcileEnd, Reconciled};
+use crate::sync::lock;
 use crate::telemetry::error_chain;
 
-/// When a reconcile began, and with what.
-pub(super) type Began = (Instant, Beginning);
+/// What is known of a reconcile until its end.
+pub(super) struct Course {
+    start: Instant,
+    /// Why it takes place; empty where nobody is told.
+    cause: String,
+    /// What it began with, where somebody observes.
+    pub(super) observed: Option<Beginning>,
+    /// The steps, and the number of those that found no room.
+    pub(super) steps: (Vec<Step>, usize),
+    /// The place that the plan changes, of a parent that is watched.
+    pub(super) changing: Option<String>,
+}
 
 impl Reconciler {
-    /// When the reconcile began, and with what; `None`: nobody observes.
-    pub(super) fn begins(&self, parent: &Object) -> Option<Began> {
-        self.data
-            .observer
-            .is_observed()
-            .then(|| (Instant::now(), Beginning::of(parent, self.hooks.identity())))
+    pub(super) fn begins(&self, parent: &Object, retry_state: RetryState) -> Course {
+        let beginning = || Beginning::of(parent, self.hooks.identity());
+        let cause = || lock(&self.data.causes).take(&parent.key, beginning(), retry_state);
+        let cause = self.data.tells_causes().then(cause).unwrap_or_default();
+        tracing::debug!(cause, "reconcile");
+        Course {
+            start: Instant::now(),
+            cause,
+            observed: self.data.observer.is_observed().then(beginning),
+            steps: <(Vec<Step>, usize)>::default(),
+            changing: None,
+        }
+    }
+
+    /// Keeps the trace of a reconcile that ended.
+    pub(super) fn trace(&self, parent: &Object, course: Course, end: TraceEnd, outcome: Outcome) {
+        let resource = &self.data.parents.resource;
+        self.data.traces.add((resource, &parent.key), || {
+            let Course { start, cause, steps: (steps, left_out), .. } = course;
+            let took = start.elapsed();
+            let began = Timestamp::now().checked_sub(took).unwrap_or_default();
+            let reconciled = trace::Reconciled {
+                controller: &format!("{} {}", self.data.config.kind.name().as_str(), self.data.config.name),
+                resource,
+                parent,
+                began: began.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string(),
+                took,
+                cause,
+                end,
+                next: outcome.delay(),
+            };
+            ReconcileTrace::new(reconciled, &steps, left_out)
+        });
     }
 
     pub(super) fn observe(
         &self,
         parent: &Object,
-        began: Option<Began>,
+        course: &Course,
         result: &Result<Changed, ReconcileError>,
         retry_state: RetryState,
     ) {
-        let Some((start, beginning)) = began else { return };
+        let Some(beginning) = &course.observed else { return };
         self.data.observer.note(|| {
             let end = match result.as_ref().map_err(|error| (error, error.failure().retry)) {
                 Ok(_) => ReconcileEnd::Ok,
@@ -38,9 +80,9 @@ impl Reconciler {
             };
             Observed::Reconciled(Box::new(Reconciled {
                 parent: self.data.parent_id(parent),
-                beginning,
+                beginning: beginning.clone(),
                 retry_state,
-                took: start.elapsed(),
+                took: course.start.elapsed(),
                 end,
             }))
         });

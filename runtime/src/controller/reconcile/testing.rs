@@ -46,6 +46,7 @@ use crate::controller::reconcile::Reconciler;
 use crate::controller::reconcile::world::Attempt;
 use crate::controller::related::RelatedObjects;
 use crate::controller::runner::parent_queue::ParentQueue;
+use crate::controller::traces::Traces;
 use crate::controller::{Cluster, Context, ControllerData, Controllers, HookRuntime, Options};
 use crate::hook::Hook;
 use crate::hook::wasm::compile::ModuleSettings;
@@ -188,6 +189,7 @@ impl Scenario {
             causes: std::sync::Mutex::default(),
             started: Instant::now(),
             observer: context.observer.clone(),
+            traces: context.traces.clone(),
         });
         let module = ModuleRef {
             language: None,
@@ -320,6 +322,7 @@ pub(in crate::controller) fn context(api: ApiClient) -> Context {
         memory: MemoryBudget::new(512 << 20),
         hosting: Hosting::Server(Selector::default()),
         observer: Observer::default(),
+        traces: Traces::default(),
         cluster: Cluster {
             discovery: Arc::new(Discovery::new(api.clone())),
             recorder: Recorder::start(api.clone(), Rate::OF_EVENTS, CancellationToken::new()).0,

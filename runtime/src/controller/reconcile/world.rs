@@ -59,8 +59,8 @@ impl<'a> Attempt<'a> {
     }
 
     /// To be called at the end.
-    pub(super) fn changing(self) -> Option<String> {
-        self.changing.into_inner().unwrap_or_default()
+    pub(super) fn changing(&self) -> Option<String> {
+        lock(&self.changing).take()
     }
 }
 

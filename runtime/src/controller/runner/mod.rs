@@ -175,6 +175,7 @@ impl ControllerRunner {
                 brake: Arc::clone(brake),
                 started: Instant::now(),
                 observer: context.observer.clone(),
+                traces: context.traces.clone(),
                 causes: Mutex::default(),
             };
             let data = Arc::new(data);

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use metahook_core::api::policy::{LimitBounds, Limits};
+use metahook_core::hook::Usage;
 use metahook_core::hook::{MAX_REQUEST, RequestTooLarge};
 use metahook_core::shorten;
 use tokio_util::sync::CancellationToken;
@@ -133,14 +134,6 @@ impl Log {
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.text.lines().filter(|line| !line.trim().is_empty())
     }
-}
-
-/// The part of its budget that a call used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
-    pub instructions: u64,
-    /// The largest linear memory, in bytes.
-    pub memory: u64,
 }
 
 impl Runtime {

@@ -1,0 +1,251 @@
+//! Traces as text for people.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use metahook_core::counted;
+use metahook_core::trace::{
+    Explained, LeftChild, PlannedWrite, ReconcileTrace, TraceEnd, TracedObject, TracedStep, TracedWriteEnd,
+};
+
+/// Width of the first column of a step.
+const WIDTH: usize = 10;
+
+/// Prints the reconciles about an object, the latest one first. `max`: reconciles that are printed.
+///
+/// # Errors
+/// Nobody reads any longer.
+pub fn print(
+    mut out: impl Write,
+    object: &TracedObject,
+    explained: &Explained,
+    max: usize,
+) -> Result<(), io::Error> {
+    let all = &explained.reconciles;
+    if all.is_empty() {
+        return writeln!(
+            out,
+            "{}: the server remembers no reconcile of it, or of a parent that wrote it. It remembers the latest ones since it started (--trace-memory-max); a parent that nothing changed for is not reconciled",
+            name(object)
+        );
+    }
+    for trace in all.iter().take(max) {
+        one(&mut out, object, trace)?;
+    }
+    if all.len() > max {
+        writeln!(out, "{} more: --count shows them", all.len() - max)?;
+    }
+    Ok(())
+}
+
+fn one(out: &mut impl Write, object: &TracedObject, trace: &ReconcileTrace) -> Result<(), io::Error> {
+    let time = trace.began.get(11..23).unwrap_or(&trace.began);
+    let of = if trace.parent.is(object) { String::new() } else { format!("{}, ", name(&trace.parent)) };
+    let cause = if trace.cause.is_empty() { String::new() } else { format!("{}, ", trace.cause) };
+    writeln!(
+        out,
+        "{time}  {}: {of}{cause}{} in {}",
+        trace.controller,
+        end(&trace.end),
+        duration(trace.took_us)
+    )?;
+    for step in &trace.steps {
+        print_step(out, trace, step)?;
+    }
+    if trace.left_out > 0 {
+        row(out, "…", &counted(trace.left_out, "more step", "more steps"))?;
+    }
+    match &trace.end {
+        TraceEnd::Failed(why) => row(out, "failed", why)?,
+        TraceEnd::Again(why) => row(out, "again", why)?,
+        TraceEnd::Unchanged | TraceEnd::Wrote | TraceEnd::Paused => {}
+    }
+    if let Some(next) = trace.next_us {
+        row(out, "next", &format!("after {}, unless something changes before", duration(next)))?;
+    }
+    Ok(())
+}
+
+fn print_step(out: &mut impl Write, trace: &ReconcileTrace, step: &TracedStep) -> Result<(), io::Error> {
+    match step {
+        TracedStep::Finalizers => row(out, "finalizers", &name(&trace.parent)),
+        TracedStep::Read { object } => row(out, "read", &name(object)),
+        TracedStep::Claimed { verb, object } => row(out, verb, &name(object)),
+        TracedStep::Called { hook, older, took_us, usage, error } => {
+            let of = if *older { " about an older revision" } else { "" };
+            let usage = usage.map_or_else(String::new, |usage| {
+                format!(", {} instructions, {} KiB", usage.instructions, usage.memory >> 10)
+            });
+            let error = error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+            row(out, "call", &format!("{hook} hook{of}, {}{usage}{error}", duration(*took_us)))
+        }
+        TracedStep::Planned { writes, left, unchanged, left_out } => {
+            planned(out, writes, left, *unchanged)?;
+            if *left_out > 0 {
+                row(out, "…", &counted(*left_out, "more child", "more children"))?;
+            }
+            Ok(())
+        }
+        TracedStep::RecordedDeletions => {
+            row(out, "record", "the number of deletions, for the deletion brake")
+        }
+        TracedStep::Tried { object } => row(out, "dry run", &name(object)),
+        TracedStep::Wrote { verb, object, reason, end } => {
+            let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+            let end = match end {
+                TracedWriteEnd::Changed => String::new(),
+                TracedWriteEnd::InVain => ", in vain: the API server kept the object as it was".to_owned(),
+                TracedWriteEnd::Failed(why) => format!(", FAILED: {why}"),
+            };
+            row(out, verb, &format!("{}{reason}{end}", name(object)))
+        }
+        TracedStep::DeletedRelated { object, deleted } => {
+            let gone = if *deleted { "" } else { ", gone before" };
+            row(out, "delete", &format!("related {}{gone}", name(object)))
+        }
+    }
+}
+
+/// The writes are steps of their own where they took place: of the plan, what they do not show.
+fn planned(
+    out: &mut impl Write,
+    writes: &[PlannedWrite],
+    left: &[LeftChild],
+    unchanged: usize,
+) -> Result<(), io::Error> {
+    if unchanged > 0 {
+        row(out, "unchanged", &counted(unchanged, "child", "children"))?;
+    }
+    for LeftChild { object, why } in left {
+        row(out, "left", &format!("{}: {why}", name(object)))?;
+    }
+    for PlannedWrite { object, drift, .. } in writes.iter().filter(|write| !write.drift.is_empty()) {
+        row(out, "drift", &format!("{}: another client changed {}", name(object), drift.join(", ")))?;
+    }
+    Ok(())
+}
+
+fn row(out: &mut impl Write, what: &str, text: &str) -> Result<(), io::Error> {
+    writeln!(out, "  {what:WIDTH$}  {}", text.replace('\n', "\n              "))
+}
+
+fn end(end: &TraceEnd) -> &'static str {
+    match end {
+        TraceEnd::Unchanged => "nothing to write",
+        TraceEnd::Wrote => "written",
+        TraceEnd::Paused => "paused",
+        TraceEnd::Again(_) => "put off",
+        TraceEnd::Failed(_) => "FAILED",
+    }
+}
+
+fn name(object: &TracedObject) -> String {
+    let place = if object.namespace.is_empty() { String::new() } else { format!("{}/", object.namespace) };
+    format!("{} {place}{}", object.kind, object.name)
+}
+
+fn duration(micros: u64) -> String {
+    let time = Duration::from_micros(micros);
+    if time >= Duration::from_secs(1) {
+        format!("{:.1} s", time.as_secs_f64())
+    } else {
+        format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metahook_core::hook::Usage;
+
+    use super::*;
+
+    fn object(kind: &str, resource: &str, name: &str) -> TracedObject {
+        TracedObject {
+            group: String::new(),
+            resource: resource.to_owned(),
+            kind: kind.to_owned(),
+            namespace: "demo".to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn pod(name: &str) -> TracedObject {
+        object("Pod", "pods", name)
+    }
+
+    fn trace() -> ReconcileTrace {
+        let call = TracedStep::Called {
+            hook: "sync".to_owned(),
+            older: false,
+            took_us: 700,
+            usage: Some(Usage { instructions: 60_117, memory: 1 << 20 }),
+            error: None,
+        };
+        let planned = |verb: &str, name: &str, drift: &[&str]| PlannedWrite {
+            verb: verb.to_owned(),
+            object: pod(name),
+            drift: drift.iter().map(|&place| place.to_owned()).collect(),
+        };
+        let plan = TracedStep::Planned {
+            writes: vec![planned("delete", "old", &[]), planned("replace", "web", &["spec.replicas"])],
+            left: vec![LeftChild { object: pod("going"), why: "it is being deleted".to_owned() }],
+            unchanged: 2,
+            left_out: 0,
+        };
+        let wrote = |verb: &str, name: &str, reason: Option<&str>, end| TracedStep::Wrote {
+            verb: verb.to_owned(),
+            object: pod(name),
+            reason: reason.map(str::to_owned),
+            end,
+        };
+        ReconcileTrace {
+            controller: "CompositeController hello".to_owned(),
+            parent: object("Hello", "hellos", "a"),
+            generation: 2,
+            resource_version: "7".to_owned(),
+            began: "2026-11-27T10:20:31.120Z".to_owned(),
+            took_us: 12_345,
+            cause: "spec changed".to_owned(),
+            steps: vec![
+                call,
+                plan,
+                wrote("delete", "old", Some("the answer does not list it"), TracedWriteEnd::Changed),
+                wrote("replace", "web", None, TracedWriteEnd::Failed("no right".to_owned())),
+            ],
+            left_out: 0,
+            end: TraceEnd::Failed("replace Pod demo/web: no right".to_owned()),
+            next_us: Some(5_000_000),
+        }
+    }
+
+    fn printed(object: &TracedObject, reconciles: Vec<ReconcileTrace>, max: usize) -> String {
+        let mut out = Vec::new();
+        print(&mut out, object, &Explained { version: "1".to_owned(), reconciles }, max).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_reconcile_is_told_from_its_cause_to_what_comes_next() {
+        let expected = "\
+10:20:31.120  CompositeController hello: spec changed, FAILED in 12.3 ms
+  call        sync hook, 0.7 ms, 60117 instructions, 1024 KiB
+  unchanged   2 children
+  left        Pod demo/going: it is being deleted
+  drift       Pod demo/web: another client changed spec.replicas
+  delete      Pod demo/old: the answer does not list it
+  replace     Pod demo/web, FAILED: no right
+  failed      replace Pod demo/web: no right
+  next        after 5.0 s, unless something changes before
+";
+        assert_eq!(printed(&object("Hello", "hellos", "a"), vec![trace()], 5), expected);
+        let of_child = printed(&pod("old"), vec![trace(), trace()], 1);
+        assert!(of_child.starts_with("10:20:31.120  CompositeController hello: Hello demo/a, spec changed,"));
+        assert!(of_child.ends_with("1 more: --count shows them\n"), "{of_child}");
+    }
+
+    #[test]
+    fn an_object_that_nothing_is_remembered_of_is_told_so() {
+        let said = printed(&pod("x"), Vec::new(), 5);
+        assert!(said.starts_with("Pod demo/x: the server remembers no reconcile of it"), "{said}");
+    }
+}

@@ -1,0 +1,124 @@
+//! Guard of the address: whose token a request has, and what this user may get.
+
+use http::StatusCode;
+use metahook_core::trace::TracedObject;
+use serde_json::{Value, json};
+
+use crate::cluster::access::is_allowed;
+use crate::cluster::api_client::{ApiClient, Unreachable};
+use crate::telemetry::error_chain;
+
+const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+
+/// Bytes of a token. Those of service accounts have some 1,000.
+const MAX_TOKEN: usize = 16 << 10;
+
+pub(super) struct Guard {
+    api: ApiClient,
+}
+
+/// A user as the API server names it in a review.
+pub(super) struct User(Value);
+
+/// Why a request gets no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("there is /v1/reconciles")]
+    Path,
+    #[error("nothing can be changed here: GET alone is answered")]
+    Method,
+    #[error("the request: {0}")]
+    Query(String),
+    #[error("pages of browsers are not answered: the host has to be localhost, and there may be no origin")]
+    Page,
+    #[error("the request has no token: send \"Authorization: Bearer TOKEN\"")]
+    NoToken,
+    #[error("the token has more than {MAX_TOKEN} bytes")]
+    LongToken,
+    #[error("the API server does not take the token{0}")]
+    BadToken(String),
+    #[error("User {user:?} cannot get {right}")]
+    Forbidden { user: String, right: String },
+    #[error("the API server does not say whether this may be shown: {0}")]
+    Unanswered(String),
+}
+
+impl From<Unreachable> for Refusal {
+    fn from(error: Unreachable) -> Self {
+        Self::Unanswered(error_chain(&error))
+    }
+}
+
+impl Refusal {
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Self::Path => StatusCode::NOT_FOUND,
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Query(_) => StatusCode::BAD_REQUEST,
+            Self::NoToken | Self::LongToken | Self::BadToken(_) => StatusCode::UNAUTHORIZED,
+            Self::Page | Self::Forbidden { .. } => StatusCode::FORBIDDEN,
+            Self::Unanswered(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl Guard {
+    pub(super) fn new(api: ApiClient) -> Self {
+        Self { api }
+    }
+
+    /// The user whose token this is.
+    pub(super) async fn user(&self, token: &str) -> Result<User, Refusal> {
+        if token.len() > MAX_TOKEN {
+            return Err(Refusal::LongToken);
+        }
+        let question = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": { "token": token },
+        });
+        let review = self.ask(TOKEN_REVIEWS, &question).await?;
+        let status = review.get("status").unwrap_or(&Value::Null);
+        if status.get("authenticated") != Some(&Value::Bool(true)) {
+            let why = status.get("error").and_then(Value::as_str);
+            return Err(Refusal::BadToken(why.map_or_else(String::new, |why| format!(": {why}"))));
+        }
+        Ok(User(status.get("user").cloned().unwrap_or_default()))
+    }
+
+    /// The user may `get` the object.
+    pub(super) async fn may_get(&self, User(user): &User, object: &TracedObject) -> Result<(), Refusal> {
+        let TracedObject { group, resource, namespace, name, .. } = object;
+        let question = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user.get("username"),
+                "groups": user.get("groups"),
+                "uid": user.get("uid"),
+                "extra": user.get("extra"),
+                "resourceAttributes": {
+                    "verb": "get", "group": group, "resource": resource, "namespace": namespace, "name": name,
+                },
+            },
+        });
+        let review = self.ask(ACCESS_REVIEWS, &question).await?;
+        if is_allowed(&review) {
+            return Ok(());
+        }
+        let user = user.get("username").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let of_group = if group.is_empty() { String::new() } else { format!(".{group}") };
+        let place =
+            if namespace.is_empty() { String::new() } else { format!(" in the namespace {namespace:?}") };
+        Err(Refusal::Forbidden { user, right: format!("{resource}{of_group} {name:?}{place}") })
+    }
+
+    async fn ask(&self, path: &str, question: &Value) -> Result<Value, Refusal> {
+        let answer = self.api.ask(path, question).await?;
+        if !answer.status.is_success() {
+            return Err(Refusal::Unanswered(answer.message()));
+        }
+        serde_json::from_str(&answer.body).map_err(|error| Refusal::Unanswered(error.to_string()))
+    }
+}

@@ -1,0 +1,159 @@
+//! Address where people look into the running server: `metahook explain` asks it for the traces of a parent or a child.
+//!
+//! # Guarantees
+//! - It listens on localhost alone: whoever is elsewhere comes through a port that `kubectl` forwards.
+//! - Each request has a token of the cluster. What is about an object is shown to users who may `get` that object.
+//! - No page of a browser can ask: a request names localhost as its host and has no origin.
+//! - Nothing is changed by any request.
+
+mod guard;
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
+use metahook_core::trace::{Explained, TracedObject};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::api_client::ApiClient;
+use crate::controller::traces::Traces;
+use crate::telemetry::http::{ListenError, bind, serve as serve_requests};
+use guard::{Guard, Refusal};
+
+/// Requests that are worked on at once.
+const MAX_REQUESTS: usize = 4;
+
+/// Bytes of a path with its query.
+const MAX_PATH: usize = 4096;
+
+/// Settings of the address, from flags.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InspectionSettings {
+    pub address: SocketAddr,
+    /// Bytes of all traces.
+    pub trace_memory: usize,
+}
+
+/// The address before anybody may ask there.
+pub(crate) struct Inspected(Option<(TcpListener, Traces)>);
+
+impl Inspected {
+    pub(crate) async fn bind(settings: Option<&InspectionSettings>) -> Result<Self, ListenError> {
+        let Some(settings) = settings else { return Ok(Self(None)) };
+        let listener = bind("--inspection-address", settings.address).await?;
+        Ok(Self(Some((listener, Traces::keeping(settings.trace_memory)))))
+    }
+
+    /// Answers until `stop`; the traces are filled by controllers.
+    pub(crate) fn start(self, api: &ApiClient, stop: &CancellationToken) -> Traces {
+        let Some((listener, traces)) = self.0 else { return Traces::default() };
+        tokio::spawn(serve(listener, api.clone(), traces.clone(), stop.clone()));
+        traces
+    }
+}
+
+async fn serve(listener: TcpListener, api: ApiClient, traces: Traces, stop: CancellationToken) {
+    let inspection =
+        Arc::new(Inspection { guard: Guard::new(api), traces, room: Semaphore::new(MAX_REQUESTS) });
+    let page = move |request: Request<Incoming>| Arc::clone(&inspection).page(request);
+    serve_requests(listener, page, stop).await;
+}
+
+struct Inspection {
+    guard: Guard,
+    traces: Traces,
+    room: Semaphore,
+}
+
+impl Inspection {
+    async fn page(self: Arc<Self>, request: Request<Incoming>) -> Response<String> {
+        // Nobody closes it.
+        let _room = self.room.acquire().await;
+        match self.answer(&request).await {
+            Ok(json) => answer(StatusCode::OK, json),
+            Err(refusal) => {
+                let message = serde_json::json!({ "message": refusal.to_string() });
+                answer(refusal.status(), message.to_string())
+            }
+        }
+    }
+
+    async fn answer(&self, request: &Request<Incoming>) -> Result<String, Refusal> {
+        comes_from_no_page(request.headers())?;
+        if request.method() != Method::GET {
+            return Err(Refusal::Method);
+        }
+        let object = object_of(request.uri())?;
+        let user = self.guard.user(token(request.headers())?).await?;
+        self.guard.may_get(&user, &object).await?;
+        let mut reconciles = self.traces.about(&object);
+        // A trace of another object's reconcile, that of a parent, is for those who may see the parent.
+        let mut parents: Vec<TracedObject> = Vec::new();
+        for trace in &reconciles {
+            if !trace.parent.is(&object) && !parents.iter().any(|known| known.is(&trace.parent)) {
+                parents.push(trace.parent.clone());
+            }
+        }
+        for parent in parents {
+            self.guard.may_get(&user, &parent).await?;
+        }
+        reconciles.reverse();
+        let explained = Explained { version: env!("CARGO_PKG_VERSION").to_owned(), reconciles };
+        serde_json::to_string(&explained).map_err(|error| Refusal::Unanswered(error.to_string()))
+    }
+}
+
+fn answer(status: StatusCode, json: String) -> Response<String> {
+    let mut page = Response::new(json);
+    *page.status_mut() = status;
+    page.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    page.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    page
+}
+
+/// A page of a browser names its origin, and, where its name was made to mean this address, that name as the host.
+fn comes_from_no_page(headers: &HeaderMap) -> Result<(), Refusal> {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let (name, _port) = host.rsplit_once(':').unwrap_or((host, ""));
+    let is_local = ["localhost", "127.0.0.1", "[::1]"].contains(&name);
+    if is_local && !headers.contains_key(ORIGIN) { Ok(()) } else { Err(Refusal::Page) }
+}
+
+fn token(headers: &HeaderMap) -> Result<&str, Refusal> {
+    let value = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    value.and_then(|value| value.strip_prefix("Bearer ")).ok_or(Refusal::NoToken)
+}
+
+/// The object that a request asks about: `/v1/reconciles?group=example.com&resource=greetings&namespace=demo&name=a`.
+fn object_of(uri: &Uri) -> Result<TracedObject, Refusal> {
+    if uri.path() != "/v1/reconciles" {
+        return Err(Refusal::Path);
+    }
+    let query = uri.query().unwrap_or_default();
+    if query.len() > MAX_PATH {
+        return Err(Refusal::Query(format!("it has {} bytes, and {MAX_PATH} are allowed", query.len())));
+    }
+    let field = |name: &'static str| {
+        let value = form_urlencoded::parse(query.as_bytes()).find(|(field, _)| field == name);
+        value.map(|(_, value)| value).filter(|value| !value.is_empty())
+    };
+    let given = |name: &'static str| {
+        field(name).map(Cow::into_owned).ok_or_else(|| Refusal::Query(format!("{name} is missing")))
+    };
+    let some = |name: &'static str| field(name).map(Cow::into_owned).unwrap_or_default();
+    Ok(TracedObject {
+        group: some("group"),
+        resource: given("resource")?,
+        kind: some("kind"),
+        namespace: some("namespace"),
+        name: given("name")?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+use metahook_core::object::id::{Gvk, Key, Resource};
+use metahook_core::trace::{ReconcileTrace, TraceEnd};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::*;
+use crate::cluster::fake;
+
+const PATH: &str = "/v1/reconciles?group=example.com&resource=greetings&namespace=n&name=a";
+
+fn greetings() -> Arc<Resource> {
+    let gvk = Gvk::new("example.com/v1", "Greeting");
+    Arc::new(Resource { gvk, plural: "greetings".into(), namespaced: true, has_status: true })
+}
+
+fn traces() -> Traces {
+    let traces = Traces::keeping(1 << 20);
+    let (resource, key) = (greetings(), Key::new("n", "a"));
+    traces.add((&resource, &key), || ReconcileTrace {
+        controller: "CompositeController c".to_owned(),
+        parent: TracedObject::new(&resource, &key),
+        generation: 1,
+        resource_version: "1".to_owned(),
+        began: String::new(),
+        took_us: 1,
+        cause: "spec changed".to_owned(),
+        steps: Vec::new(),
+        left_out: 0,
+        end: TraceEnd::Unchanged,
+        next_us: None,
+    });
+    traces
+}
+
+/// An API server that knows the token `good`, and lets its user get greetings of the namespace `n`.
+fn reviewing() -> ApiClient {
+    fake::answering_bodies(move |path, body| {
+        let question: Value = serde_json::from_slice(body).unwrap();
+        let status = if path.ends_with("tokenreviews") {
+            if question["spec"]["token"] == "good" {
+                json!({ "authenticated": true, "user": { "username": "ann", "groups": ["g"] } })
+            } else {
+                json!({ "error": "unknown" })
+            }
+        } else {
+            let wanted = &question["spec"]["resourceAttributes"];
+            let allowed = wanted["namespace"] == "n" && question["spec"]["user"] == "ann";
+            json!({ "allowed": allowed })
+        };
+        json!({ "status": status }).to_string()
+    })
+}
+
+/// Status and body of the answer to a request with these headers.
+async fn ask(path: &str, headers: &str) -> (u16, Value) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let _stops = stop.clone().drop_guard();
+    tokio::spawn(serve(listener, reviewing(), traces(), stop));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\n{headers}\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(body).unwrap())
+}
+
+async fn refused(path: &str, headers: &str) -> (u16, String) {
+    let (status, answer) = ask(path, headers).await;
+    (status, answer["message"].as_str().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn a_user_who_may_get_the_object_is_shown_its_reconciles() {
+    let (status, answer) = ask(PATH, "Host: localhost:1\r\nAuthorization: Bearer good\r\n").await;
+    assert_eq!((status, &answer["reconciles"][0]["cause"]), (200, &json!("spec changed")), "{answer}");
+    let none = PATH.replace("name=a", "name=b");
+    let (status, answer) = ask(&none, "Host: localhost:1\r\nAuthorization: Bearer good\r\n").await;
+    assert_eq!((status, &answer["reconciles"]), (200, &json!([])));
+}
+
+#[tokio::test]
+async fn nobody_else_is_shown_anything() {
+    let good = "Host: localhost\r\nAuthorization: Bearer good\r\n";
+    let (status, said) = refused(PATH, "Host: localhost\r\n").await;
+    assert!(status == 401 && said.contains("no token"), "{status} {said}");
+    let (status, said) = refused(PATH, "Host: localhost\r\nAuthorization: Bearer bad\r\n").await;
+    assert!(status == 401 && said.ends_with("does not take the token: unknown"), "{status} {said}");
+    let (status, said) = refused(&PATH.replace("namespace=n", "namespace=m"), good).await;
+    let expected = "User \"ann\" cannot get greetings.example.com \"a\" in the namespace \"m\"";
+    assert_eq!((status, &*said), (403, expected));
+    let long = format!("Host: localhost\r\nAuthorization: Bearer {}\r\n", "x".repeat((16 << 10) + 1));
+    assert_eq!(refused(PATH, &long).await.0, 401);
+}
+
+#[tokio::test]
+async fn pages_of_browsers_are_not_answered() {
+    for headers in
+        ["Host: evil.example\r\n", "Host: localhost.evil:80\r\n", "Host: localhost\r\nOrigin: null\r\n"]
+    {
+        let (status, said) = refused(PATH, &format!("{headers}Authorization: Bearer good\r\n")).await;
+        assert!(status == 403 && said.starts_with("pages of browsers"), "{headers}: {status} {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_not_understood_is_told_why() {
+    let good = "Host: 127.0.0.1:5\r\nAuthorization: Bearer good\r\n";
+    for (path, status, says) in [
+        ("/", 404, "there is /v1/reconciles"),
+        ("/v1/reconciles?name=a", 400, "resource is missing"),
+        ("/v1/reconciles?resource=pods&name=", 400, "name is missing"),
+    ] {
+        let (got, said) = refused(path, good).await;
+        assert!(got == status && said.contains(says), "{path}: {got} {said}");
+    }
+    let long = format!("{PATH}&x={}", "x".repeat(MAX_PATH));
+    assert_eq!(refused(&long, good).await.0, 400);
+}

@@ -1,0 +1,166 @@
+//! `metahook explain`: what took place at a parent and a child, asked of the running server, by users who may see it.
+
+use std::net::SocketAddr;
+
+use acceptance::api::{CONFIG_MAP, SECRET, SERVICE_ACCOUNT};
+use acceptance::fixture::Fixture;
+use acceptance::free_port::free_address;
+use acceptance::objects::{Hook, config_map, text};
+use acceptance::wait::{PATIENCE, until};
+use acceptance::webhook::{Asked, Webhook};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::wasm;
+
+/// A value that no answer may have.
+const HIDDEN: &str = "a-value-of-a-secret";
+
+/// The command about an object. `more`: further flags.
+fn line(test: &Fixture, server: SocketAddr, [kind, name]: [&str; 2], more: &[&str]) -> Vec<String> {
+    let kubeconfig = test.plane().kubeconfig().display().to_string();
+    let server = server.to_string();
+    let line = ["explain", kind, name, "-n", test.name(), "--server", &server, "--kubeconfig", &kubeconfig];
+    line.iter().chain(more).map(|&word| word.to_owned()).collect()
+}
+
+/// What the command prints about an object, or its error.
+async fn explain(test: &mut Fixture, server: SocketAddr, object: [&str; 2], more: &[&str]) -> Result<String> {
+    let line = line(test, server, object, more);
+    Ok(test.server().run(&line).await?.0)
+}
+
+/// Asks until the answer has all of this.
+async fn until_explained(
+    test: &mut Fixture,
+    server: SocketAddr,
+    object: [&str; 2],
+    says: &[&str],
+) -> Result<String> {
+    let line = line(test, server, object, &["--count=100"]);
+    let server = test.server();
+    until(&format!("`metahook explain {object:?}` says {says:?}"), PATIENCE, async || {
+        let (said, _) = server.run(&line).await?;
+        Ok(if says.iter().all(|it| said.contains(it)) { Ok(said) } else { Err(said) })
+    })
+    .await
+}
+
+/// The full name of the kind of parents: other tests have kinds of the same name.
+fn kind(test: &Fixture) -> String {
+    format!("{}.{}", test.kind().plural, test.kind().group)
+}
+
+fn server(test: &mut Fixture) -> Result<SocketAddr> {
+    let address = free_address()?;
+    test.server().flag(&format!("--inspection-address={address}"));
+    test.serve()?;
+    Ok(address)
+}
+
+pub(crate) async fn what_became_of_a_child_is_explained_also_when_it_is_gone(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.define_kind().await?;
+    let children = |names: &[&str]| {
+        let children: Vec<_> =
+            names.iter().map(|name| config_map(name, json!({}), json!({ "a": "b" }))).collect();
+        wasm::answers(&json!({ "children": children }))
+    };
+    test.store("hook", &children(&["kept", "dropped"])?).await?;
+    let server = server(test)?;
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(test.hook("hook"))).await?;
+    let kind = kind(test);
+    test.create(test.parent("p")).await?;
+    test.config_maps().until("dropped", "made", |_| true).await?;
+    let made = ["first reconcile", "sync hook, ", " instructions, ", "create      ConfigMap "];
+    until_explained(test, server, [&kind, "p"], &made).await?;
+
+    test.config_maps().merge("kept", &json!({ "data": { "a": "changed" } })).await?;
+    let drift = ["another client changed data.a", "ConfigMap ", " changed"];
+    until_explained(test, server, ["configmap", "kept"], &drift).await?;
+
+    test.store("hook", &children(&["kept"])?).await?;
+    test.config_maps().until_gone("dropped").await?;
+    let gone = ["module changed", "delete      ConfigMap ", "the answer of the sync hook does not list it"];
+    let unknown =
+        explain(test, server, ["cm", "dropped"], &[]).await.err().context("a short name is not known")?;
+    ensure!(
+        format!("{unknown:#}").contains("reconciles or makes objects of this kind; those that are: "),
+        "{unknown:#}"
+    );
+    let said = until_explained(test, server, ["ConfigMap", "dropped"], &gone).await?;
+    ensure!(
+        said.contains(&format!("{} {}/p", test.kind().kind, test.name())),
+        "the parent is not named: {said}"
+    );
+
+    let json = explain(test, server, [&kind, "p"], &["-o", "json", "--count=1"]).await?;
+    let json: Value = serde_json::from_str(&json)?;
+    ensure!(json["reconciles"].as_array().map(Vec::len) == Some(1), "{json}");
+    ensure!(text(&json, "/reconciles/0/parent/name") == "p", "{json}");
+    let none = explain(test, server, [&kind, "nobody"], &[]).await?;
+    ensure!(none.contains("the server remembers no reconcile of it"), "{none}");
+    Ok(())
+}
+
+pub(crate) async fn a_failing_and_a_paused_parent_are_explained(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    let hook = Webhook::serve(|asked: &Asked| match text(&asked.body, "/parent/metadata/name") {
+        "bad" => json!({ "children": "no list" }).into(),
+        _ => json!({ "status": {}, "children": [] }).into(),
+    });
+    let hook = hook.await?;
+    let server = server(test)?;
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(Hook::webhook(&hook.url("/"))))
+        .await?;
+    let kind = kind(test);
+    for name in ["bad", "good"] {
+        test.create(test.parent(name)).await?;
+    }
+    until_explained(test, server, [&kind, "bad"], &["FAILED", "failed      sync hook", "next        after "])
+        .await?;
+    until_explained(test, server, [&kind, "good"], &["nothing to write"]).await?;
+    let paused = json!({ "metadata": { "annotations": { "metahook.dev/paused": "true" } } });
+    test.parents().merge("good", &paused).await?;
+    until_explained(test, server, [&kind, "good"], &["paused in "]).await.map(drop)
+}
+
+pub(crate) async fn who_may_not_get_an_object_is_told_nothing_and_no_secret_is_shown(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.define_kind().await?;
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": "s" },
+        "stringData": { "key": HIDDEN },
+    });
+    test.store("hook", &wasm::answers(&json!({ "children": [secret] }))?).await?;
+    let namespaces = format!("--mount-secret-namespaces={}", test.name());
+    test.server().flag(&namespaces);
+    let server = server(test)?;
+    test.host(test.controller().making(&SECRET, "InPlace").synced_by(test.hook("hook"))).await?;
+    let kind = kind(test);
+    test.create(test.parent("p")).await?;
+    until_explained(test, server, [&kind, "p"], &["reconcile"]).await?;
+    for object in [[kind.as_str(), "p"], ["secret", "s"]] {
+        let said = explain(test, server, object, &["-o", "json", "--count=100"]).await?;
+        ensure!(!said.contains(HIDDEN), "{said}");
+    }
+
+    test.make(&test.within(&SERVICE_ACCOUNT), json!({ "metadata": { "name": "nobody" } })).await?;
+    let name = test.name().to_owned();
+    let token = test.plane().kubectl().run(&["create", "token", "nobody", "-n", &name]).await?;
+    let file = test.plane().scratch().join(format!("{name}-token"));
+    for (token, says) in [
+        (token.as_str(), format!("User \"system:serviceaccount:{name}:nobody\" cannot get ")),
+        ("no-token-of-anybody", "the API server does not take the token".to_owned()),
+    ] {
+        std::fs::write(&file, token)?;
+        let flag = format!("--token-file={}", file.display());
+        let refused = explain(test, server, [&kind, "p"], &[&flag]).await.err().context("it was shown")?;
+        ensure!(format!("{refused:#}").contains(&says), "{refused:#}");
+    }
+    Ok(())
+}
