@@ -11,6 +11,7 @@ use acceptance::webhook::{Asked, Webhook};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::secrecy::base64;
 use crate::wasm;
 
 /// A value that no answer may have.
@@ -126,7 +127,7 @@ pub(crate) async fn a_failing_and_a_paused_parent_are_explained(test: &mut Fixtu
     until_explained(test, server, [&kind, "good"], &["paused in "]).await.map(drop)
 }
 
-pub(crate) async fn who_may_not_get_an_object_is_told_nothing_and_no_secret_is_shown(
+pub(crate) async fn explain_shows_no_secret_and_refuses_users_without_rights(
     test: &mut Fixture,
 ) -> Result<()> {
     test.define_kind().await?;
@@ -143,10 +144,14 @@ pub(crate) async fn who_may_not_get_an_object_is_told_nothing_and_no_secret_is_s
     test.host(test.controller().making(&SECRET, "InPlace").synced_by(test.hook("hook"))).await?;
     let kind = kind(test);
     test.create(test.parent("p")).await?;
-    until_explained(test, server, [&kind, "p"], &["reconcile"]).await?;
+    until_explained(test, server, [&kind, "p"], &["create      Secret "]).await?;
+    let changed = json!({ "stringData": { "key": "changed" } });
+    test.within(&SECRET).merge("s", &changed).await?;
+    until_explained(test, server, ["secret", "s"], &["another client changed data.key"]).await?;
+    let hidden = base64(HIDDEN);
     for object in [[kind.as_str(), "p"], ["secret", "s"]] {
         let said = explain(test, server, object, &["-o", "json", "--count=100"]).await?;
-        ensure!(!said.contains(HIDDEN), "{said}");
+        ensure!(!said.contains(HIDDEN) && !said.contains(&hidden), "{said}");
     }
 
     test.make(&test.within(&SERVICE_ACCOUNT), json!({ "metadata": { "name": "nobody" } })).await?;

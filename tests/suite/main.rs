@@ -715,7 +715,7 @@ fn of_authors() -> Vec<Test> {
         explain::{
             what_became_of_a_child_is_explained_also_when_it_is_gone,
             a_failing_and_a_paused_parent_are_explained,
-            who_may_not_get_an_object_is_told_nothing_and_no_secret_is_shown,
+            explain_shows_no_secret_and_refuses_users_without_rights,
         },
     ]
 }

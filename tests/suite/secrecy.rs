@@ -49,7 +49,7 @@ fn spellings() -> Vec<(&'static str, String)> {
     plain.into_iter().flat_map(spelt).collect()
 }
 
-fn base64(text: impl Into<Vec<u8>>) -> String {
+pub(crate) fn base64(text: impl Into<Vec<u8>>) -> String {
     json!(ByteString(text.into())).as_str().unwrap_or_default().to_owned()
 }
 

@@ -113,12 +113,12 @@ limits:
 {{- if regexMatch "^--?inspection-address(=|$)" . }}{{ $inspected = true }}{{ end }}
 {{- end }}
 {{- $args := .Values.commandArgs }}
-{{- if not $inspected }}
-{{- $args = append $args "--inspection-address=127.0.0.1:9998" }}
-{{- end }}
 {{- if and .Values.moduleCache.enabled (not $named) }}
 {{- /* Not the volume itself: a folder that only the server's user may enter, which it makes there. */}}
 {{- $args = append $args "--module-cache-dir=/var/cache/metahook/modules" }}
+{{- end }}
+{{- if not $inspected }}
+{{- $args = append $args "--inspection-address=127.0.0.1:9797" }}
 {{- end }}
 {{- toYaml $args }}
 {{- end }}

@@ -75,23 +75,25 @@ pub fn read(path: &Path) -> Result<Vec<Document>, DocumentError> {
     of_text(&file, &text(&file, read_bytes(path, MAX_FILE)?)?)
 }
 
-/// All documents of files, and of the files in folders; not the requests of hooks that lie in a folder beside objects.
+/// All documents of files, and of the files in folders; not the requests of hooks, nor the schemas for editors, that lie in a folder
+/// beside objects.
 pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Document>, DocumentError> {
     let mut all = Vec::new();
     for path in paths {
         let is_folder = path.is_dir();
         for file in files(path)? {
             let documents = read(&file)?.into_iter();
-            all.extend(documents.filter(|document| !(is_folder && is_request(&document.value))));
+            all.extend(documents.filter(|document| !(is_folder && is_no_object(&document.value))));
         }
     }
     Ok(all)
 }
 
-/// Whether a value is the request of a hook: those have no kind.
-fn is_request(value: &Value) -> bool {
-    value.get("kind").is_none()
-        && ["parent", "object"].iter().any(|field| value.get(field).is_some_and(Value::is_object))
+/// Whether a value is the request of a hook, or a schema as `metahook schema` prints it: those have no kind.
+fn is_no_object(value: &Value) -> bool {
+    let is_request =
+        || ["parent", "object"].iter().any(|field| value.get(field).is_some_and(Value::is_object));
+    value.get("kind").is_none() && (value.get("$schema").is_some() || is_request())
 }
 
 /// The text of a file's only document as JSON. JSON stays as it is, byte for byte.
@@ -212,11 +214,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_in_a_folder_of_objects_are_left_out() {
+    fn requests_and_schemas_in_a_folder_of_objects_are_left_out() {
         let folder = tempfile::tempdir().unwrap();
         let request = folder.path().join("request.yaml");
         std::fs::write(&request, "parent: {kind: X}\nchildren: {}\n").unwrap();
         std::fs::write(folder.path().join("x.yaml"), "kind: X\nparent: {}\n---\nname: typo\n").unwrap();
+        std::fs::write(folder.path().join("x.schema.json"), r#"{"$schema": "http://json-schema.org/x"}"#)
+            .unwrap();
         let found = read_all(&[folder.path().to_owned()]).unwrap();
         assert_eq!(found.len(), 2, "an object has a kind, and a mistake stays to be told");
         assert_eq!(read_all(&[request]).unwrap().len(), 1, "what is named is read");

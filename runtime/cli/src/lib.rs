@@ -196,7 +196,7 @@ pub struct Serve {
     /// Address for metrics (/metrics), for example `:9999`; 0 turns them off.
     #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = address)]
     pub metrics_address: Address,
-    /// Address where `metahook explain` looks into the server, on localhost, for example `127.0.0.1:9998`; 0 turns it off.
+    /// Address where `metahook explain` looks into the server, on localhost, for example `127.0.0.1:9797`; 0 turns it off.
     #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = local_address)]
     pub inspection_address: Address,
     /// Memory that the traces of the latest reconciles take, which `metahook explain` shows; where --inspection-address is 0 there are none.

@@ -11,13 +11,20 @@ use serde_json::{Value, json};
 use crate::cluster::api_client::{ApiClient, ConnectError, Unreachable, config};
 use crate::cluster::paths::segment;
 
-/// The shortest time that the API server gives.
-const SECONDS: u32 = 600;
+/// Seconds; the shortest time that the API server gives.
+const TOKEN_LIFETIME: u32 = 600;
+
+/// For whom a token is made: the API server itself does not take it.
+pub(crate) const AUDIENCE: &str = "metahook";
 
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
+    #[error(transparent)]
+    Kubeconfig(#[from] ConnectError),
+    #[error("tokenFile of the kubeconfig: {0} cannot be read")]
+    File(String, #[source] std::io::Error),
     #[error("the API server makes no token of the ServiceAccount {account}: {why}")]
     Refused { account: String, why: String },
 }
@@ -29,11 +36,18 @@ pub enum TokenError {
 pub async fn of_kubeconfig(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
-) -> Result<Option<String>, ConnectError> {
+) -> Result<Option<String>, TokenError> {
     let user = config(kubeconfig, context).await?.auth_info;
     let given = user.token.map(|token| token.expose_secret().to_owned());
-    let in_file = || user.token_file.and_then(|file| std::fs::read_to_string(file).ok());
-    Ok(given.or_else(in_file).map(|token| token.trim().to_owned()))
+    let token = match (given, user.token_file) {
+        (Some(token), _) => Some(token),
+        (None, Some(file)) => {
+            let read = std::fs::read_to_string(&file);
+            Some(read.map_err(|error| TokenError::File(file, error))?)
+        }
+        (None, None) => None,
+    };
+    Ok(token.map(|token| token.trim().to_owned()))
 }
 
 impl ApiClient {
@@ -48,7 +62,7 @@ impl ApiClient {
         let question = json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
-            "spec": { "expirationSeconds": SECONDS },
+            "spec": { "expirationSeconds": TOKEN_LIFETIME, "audiences": [AUDIENCE] },
         });
         let answer = self.send(Method::POST, &path, &question).await?;
         let refused = |why: String| TokenError::Refused { account: format!("{namespace}/{name}"), why };

@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use metahook_core::object::id::{Key, Resource};
-use metahook_core::trace::recent::RecentTraces;
+use metahook_core::trace::recent::{PrintedTrace, RecentTraces, read};
 use metahook_core::trace::{ReconcileTrace, TracedObject};
 
 use crate::sync::lock;
@@ -22,16 +21,17 @@ impl Traces {
         self.0.is_some()
     }
 
-    /// `trace` is made only where it is kept.
-    pub(crate) fn add(&self, parent: (&Arc<Resource>, &Key), trace: impl FnOnce() -> ReconcileTrace) {
+    /// `trace` is made only where it is kept, and before others have to wait for it.
+    pub(crate) fn add(&self, trace: impl FnOnce() -> PrintedTrace) {
         if let Some(kept) = &self.0 {
             let trace = trace();
-            lock(kept).add(parent, &trace);
+            lock(kept).add(trace);
         }
     }
 
-    /// See [`RecentTraces::about`].
+    /// The traces of the object's own reconciles, and of those that wrote it or decided about it; the latest first.
     pub(crate) fn about(&self, object: &TracedObject) -> Vec<ReconcileTrace> {
-        self.0.as_ref().map(|kept| lock(kept).about(object)).unwrap_or_default()
+        let found = self.0.as_ref().map(|kept| lock(kept).that_name(object));
+        read(found.unwrap_or_default(), object)
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::access::is_allowed;
 use crate::cluster::api_client::{ApiClient, Unreachable};
+use crate::cluster::tokens::AUDIENCE;
 use crate::telemetry::error_chain;
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -73,18 +74,19 @@ impl Guard {
         if token.len() > MAX_TOKEN {
             return Err(Refusal::LongToken);
         }
-        let question = json!({
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenReview",
-            "spec": { "token": token },
-        });
-        let review = self.ask(TOKEN_REVIEWS, &question).await?;
-        let status = review.get("status").unwrap_or(&Value::Null);
-        if status.get("authenticated") != Some(&Value::Bool(true)) {
-            let why = status.get("error").and_then(Value::as_str);
-            return Err(Refusal::BadToken(why.map_or_else(String::new, |why| format!(": {why}"))));
+        // One that was made for servers like this, else one that is for the API server.
+        let mut why = None;
+        for spec in [json!({ "token": token, "audiences": [AUDIENCE] }), json!({ "token": token })] {
+            let question =
+                json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec });
+            let review = self.ask(TOKEN_REVIEWS, &question).await?;
+            let status = review.get("status").unwrap_or(&Value::Null);
+            if status.get("authenticated") == Some(&Value::Bool(true)) {
+                return Ok(User(status.get("user").cloned().unwrap_or_default()));
+            }
+            why = status.get("error").and_then(Value::as_str).map(|why| format!(": {why}"));
         }
-        Ok(User(status.get("user").cloned().unwrap_or_default()))
+        Err(Refusal::BadToken(why.unwrap_or_default()))
     }
 
     /// The user may `get` the object.

@@ -4,18 +4,19 @@
 //! - It listens on localhost alone: whoever is elsewhere comes through a port that `kubectl` forwards.
 //! - Each request has a token of the cluster. What is about an object is shown to users who may `get` that object.
 //! - No page of a browser can ask: a request names localhost as its host and has no origin.
-//! - Nothing is changed by any request.
+//! - No request changes anything.
 
 mod guard;
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
-use metahook_core::trace::{Explained, TracedObject};
+use metahook_core::trace::{Explained, ReconcileTrace, TracedObject};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +28,12 @@ use guard::{Guard, Refusal};
 
 /// Requests that are worked on at once.
 const MAX_REQUESTS: usize = 4;
+
+/// Parents whose reconciles one answer shows.
+const MAX_PARENTS: usize = 20;
+
+/// Reviews may wait for the API server, and a connection ends after ten seconds.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Bytes of a path with its query.
 const MAX_PATH: usize = 4096;
@@ -74,7 +81,8 @@ impl Inspection {
     async fn page(self: Arc<Self>, request: Request<Incoming>) -> Response<String> {
         // Nobody closes it.
         let _room = self.room.acquire().await;
-        match self.answer(&request).await {
+        let answered = tokio::time::timeout(ANSWER_TIMEOUT, self.answer(&request)).await;
+        match answered.unwrap_or_else(|_elapsed| Err(Refusal::Unanswered("it took too long".to_owned()))) {
             Ok(json) => answer(StatusCode::OK, json),
             Err(refusal) => {
                 let message = serde_json::json!({ "message": refusal.to_string() });
@@ -91,21 +99,35 @@ impl Inspection {
         let object = object_of(request.uri())?;
         let user = self.guard.user(token(request.headers())?).await?;
         self.guard.may_get(&user, &object).await?;
-        let mut reconciles = self.traces.about(&object);
-        // A trace of another object's reconcile, that of a parent, is for those who may see the parent.
-        let mut parents: Vec<TracedObject> = Vec::new();
-        for trace in &reconciles {
-            if !trace.parent.is(&object) && !parents.iter().any(|known| known.is(&trace.parent)) {
-                parents.push(trace.parent.clone());
+        let (mut reconciles, mut hidden) = (self.traces.about(&object), Vec::new());
+        // A trace of a parent's reconcile is for those who may get the parent.
+        for (nth, parent) in parents_of(&reconciles, &object).into_iter().enumerate() {
+            if nth >= MAX_PARENTS {
+                hidden.push(parent);
+                continue;
+            }
+            match self.guard.may_get(&user, &parent).await {
+                Ok(()) => {}
+                Err(Refusal::Forbidden { .. }) => hidden.push(parent),
+                Err(refusal) => return Err(refusal),
             }
         }
-        for parent in parents {
-            self.guard.may_get(&user, &parent).await?;
-        }
-        reconciles.reverse();
-        let explained = Explained { version: env!("CARGO_PKG_VERSION").to_owned(), reconciles };
+        reconciles.retain(|trace| !hidden.iter().any(|parent| parent.is(&trace.parent)));
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let explained = Explained { version, reconciles, hidden_parents: hidden.len() };
         serde_json::to_string(&explained).map_err(|error| Refusal::Unanswered(error.to_string()))
     }
+}
+
+/// The other objects that traces are of, the latest first.
+fn parents_of(traces: &[ReconcileTrace], object: &TracedObject) -> Vec<TracedObject> {
+    let mut parents: Vec<TracedObject> = Vec::new();
+    for trace in traces {
+        if !trace.parent.is(object) && !parents.iter().any(|known| known.is(&trace.parent)) {
+            parents.push(trace.parent.clone());
+        }
+    }
+    parents
 }
 
 fn answer(status: StatusCode, json: String) -> Response<String> {

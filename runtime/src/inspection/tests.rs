@@ -1,5 +1,6 @@
 use metahook_core::object::id::{Gvk, Key, Resource};
-use metahook_core::trace::{ReconcileTrace, TraceEnd};
+use metahook_core::trace::recent::PrintedTrace;
+use metahook_core::trace::{ReconcileTrace, TraceEnd, TracedStep};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -14,23 +15,36 @@ fn greetings() -> Arc<Resource> {
     Arc::new(Resource { gvk, plural: "greetings".into(), namespaced: true, has_status: true })
 }
 
+/// Of the parents `n/a` and `m/a`, which both wrote the ConfigMap `n/shared`.
 fn traces() -> Traces {
     let traces = Traces::keeping(1 << 20);
-    let (resource, key) = (greetings(), Key::new("n", "a"));
-    traces.add((&resource, &key), || ReconcileTrace {
+    add(&traces, &Key::new("n", "a"));
+    add(&traces, &Key::new("m", "a"));
+    traces
+}
+
+fn shared() -> TracedObject {
+    let gvk = Gvk::new("v1", "ConfigMap");
+    let maps = Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: false };
+    TracedObject::new(&maps, &Key::new("n", "shared"))
+}
+
+fn add(traces: &Traces, key: &Key) {
+    let resource = greetings();
+    let trace = ReconcileTrace {
         controller: "CompositeController c".to_owned(),
-        parent: TracedObject::new(&resource, &key),
+        parent: TracedObject::new(&resource, key),
         generation: 1,
         resource_version: "1".to_owned(),
         began: String::new(),
         took_us: 1,
         cause: "spec changed".to_owned(),
-        steps: Vec::new(),
+        steps: vec![TracedStep::Read { object: shared() }],
         left_out: 0,
         end: TraceEnd::Unchanged,
         next_us: None,
-    });
-    traces
+    };
+    traces.add(|| PrintedTrace::new((&resource, key), trace));
 }
 
 /// An API server that knows the token `good`, and lets its user get greetings of the namespace `n`.
@@ -80,6 +94,16 @@ async fn a_user_who_may_get_the_object_is_shown_its_reconciles() {
     let none = PATH.replace("name=a", "name=b");
     let (status, answer) = ask(&none, "Host: localhost:1\r\nAuthorization: Bearer good\r\n").await;
     assert_eq!((status, &answer["reconciles"]), (200, &json!([])));
+}
+
+#[tokio::test]
+async fn of_a_child_the_reconciles_of_parents_that_the_user_may_not_get_are_left_out() {
+    let path = "/v1/reconciles?resource=configmaps&namespace=n&name=shared";
+    let (status, answer) = ask(path, "Host: localhost:1\r\nAuthorization: Bearer good\r\n").await;
+    assert_eq!((status, &answer["hiddenParents"]), (200, &json!(1)), "{answer}");
+    let shown: Vec<_> =
+        answer["reconciles"].as_array().unwrap().iter().map(|it| &it["parent"]["namespace"]).collect();
+    assert_eq!(shown, ["n"]);
 }
 
 #[tokio::test]

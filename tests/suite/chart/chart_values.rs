@@ -149,6 +149,7 @@ fn server(made: &Rendered, full: &str, namespace: &str) -> Result<()> {
                 "--cache-flush-interval=30m",
                 "--health-probe-bind-address=:8081",
                 "--module-cache-dir=/var/cache/metahook/modules",
+                "--inspection-address=127.0.0.1:9797",
             ]),
         "{container}"
     );
@@ -196,7 +197,7 @@ fn flags_are_passed(made: &Rendered, names: &Names) -> Result<()> {
     let container = &pod(made, &names.full)?["containers"][0];
     let args = container["args"].as_array().context("no arguments")?;
     ensure!(
-        args.len() == 14 && args[12] == "--pprof-address=:6060" && args[10] == "--events-qps=0.0033",
+        args.len() == 15 && args[12] == "--pprof-address=:6060" && args[10] == "--events-qps=0.0033",
         "{args:?}"
     );
     ensure!(container["ports"] == ports(8081, 9998), "{container}");
@@ -287,7 +288,7 @@ fn everything_else(made: &Rendered, Names { full, .. }: &Names) -> Result<()> {
         container["env"][0]["name"] == "HTTPS_PROXY" && container["ports"] == ports(65535, 9999),
         "{container}"
     );
-    ensure!(container["args"].as_array().is_some_and(|args| args.len() == 4), "{container}");
+    ensure!(container["args"].as_array().is_some_and(|args| args.len() == 5), "{container}");
     let job = made.get("Job", &format!("{full}-crds"))?;
     ensure!(job["spec"]["template"]["spec"]["serviceAccountName"] == "crds", "{job}");
     ensure!(made.find("ClusterRole", &format!("{full}-crds")).is_none(), "{:?}", made.names());

@@ -57,8 +57,12 @@ async fn types_all(test: &mut Fixture) -> Result<()> {
         for block in begins.into_iter().chain(blocks(page)?) {
             typed += on_page(test, &mut desk, &block).await.with_context(|| page.to_owned())?;
         }
-        let clear = ["delete", "configmap", "--namespace=hello", "hello-hook", "--ignore-not-found"];
-        test.plane().kubectl().run(&clear).await?;
+        // Other pages have others by these names.
+        let map = ["delete", "configmap", "--namespace=hello", "hello-hook", "--ignore-not-found"];
+        let controller = ["delete", "compositecontroller", "demo", "--ignore-not-found"];
+        for clear in [&map[..], &controller] {
+            test.plane().kubectl().run(clear).await?;
+        }
     }
     ensure!(typed >= 30, "only {typed} commands were typed");
     desk.not_here.are_all_needed()

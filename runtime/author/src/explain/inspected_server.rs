@@ -1,6 +1,7 @@
 //! The server that is asked: its address or its Pod, and the token that it is shown.
 
 use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HOST};
@@ -13,28 +14,37 @@ use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::trace::{Explained, TracedObject};
 use metahook_server::cluster::tokens;
+use metahook_server::sync::lock;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{ExplainError, Explainer};
 
-/// The port that `--inspection-address` has in the manifests.
-const PORT: u16 = 9998;
+/// The port of `--inspection-address` in the manifests.
+const PORT: u16 = 9797;
 
 /// The label of the server's Pods.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "metacontroller");
 
 /// How long the server, and `kubectl` before it, may take.
-const PATIENCE: Duration = Duration::from_secs(15);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Bytes of what `kubectl` says of errors that are kept.
+const MAX_SAID: usize = 4096;
 
 /// Bytes of an answer.
 const MAX_ANSWER: usize = 32 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    #[error("there is no Pod with the label {}={} in the namespace {namespace:?}: name the server's by --server-namespace, or its address by --server", LABEL.0, LABEL.1)]
+    #[error(
+        "no Pod with the label {}={} runs in the namespace {namespace:?}: name the server's namespace by --server-namespace, or forward a port and name it by --server",
+        LABEL.0,
+        LABEL.1
+    )]
     NoPod { namespace: String },
     #[error(
         "kubectl does not forward a port of the Pod {pod}: {why}; forward one yourself, and name it by --server"
@@ -48,71 +58,90 @@ pub enum ServerError {
     Refused(String),
     #[error("what the server answers is not of this version: {0}")]
     Answer(String),
-    #[error("--server: write an address like 127.0.0.1:{PORT}, not {0:?}")]
+    #[error(
+        "--server: a token is shown there, so it has to be on localhost: write an address like 127.0.0.1:{PORT}, not {0:?}"
+    )]
     Address(String),
 }
 
-/// A way to the server, which ends when it is dropped.
-struct Way {
+/// A server as it is reached; a port that is forwarded to it is no longer when this is dropped.
+struct Reached {
     address: String,
     account: ServiceAccountRef,
-    _forwarded: Option<Child>,
+    forwarded: Option<Forwarded>,
+}
+
+/// A `kubectl` that forwards a port. Its output is read as long as it runs: it would end where nobody does.
+struct Forwarded {
+    _child: Child,
+    /// What it says of errors.
+    said: Arc<Mutex<String>>,
 }
 
 impl Explainer {
+    /// What all servers know of the object: one of them leads, or each hosts other controllers.
     pub(super) async fn ask(&self, object: &TracedObject) -> Result<Explained, ExplainError> {
-        let ways = match &self.address {
-            Some(address) => vec![self.named(address)?],
-            None => self.pods().await?,
-        };
-        let mut last = None;
-        // Of several Pods one leads; the others have no traces.
-        for way in ways {
-            let token = self.token(&way.account).await?;
-            let explained = ask(&way, &token, object).await?;
-            if !explained.reconciles.is_empty() {
-                return Ok(explained);
-            }
-            last = Some(explained);
+        if let Some(address) = &self.address {
+            return self.ask_one(&self.named(address)?, object).await;
         }
-        let none = ServerError::NoPod { namespace: self.server_namespace.clone() };
-        last.ok_or_else(|| none.into())
+        let (mut explained, mut failed): (Option<Explained>, Option<ExplainError>) = (None, None);
+        for pod in self.pods().await? {
+            let asked = match self.forward(&pod).await {
+                Ok(reached) => self.ask_one(&reached, object).await,
+                Err(error) => Err(error.into()),
+            };
+            match (asked, &mut explained) {
+                (Ok(more), Some(known)) => {
+                    known.reconciles.extend(more.reconciles);
+                    known.hidden_parents += more.hidden_parents;
+                }
+                (Ok(first), none) => *none = Some(first),
+                (Err(error), _) => failed = Some(error),
+            }
+        }
+        let Some(mut explained) = explained else {
+            let none = || ServerError::NoPod { namespace: self.server_namespace.clone() }.into();
+            return Err(failed.unwrap_or_else(none));
+        };
+        explained.reconciles.sort_by(|one, other| other.began.cmp(&one.began));
+        Ok(explained)
     }
 
-    fn named(&self, address: &str) -> Result<Way, ServerError> {
+    async fn ask_one(&self, server: &Reached, object: &TracedObject) -> Result<Explained, ExplainError> {
+        let token = self.token(&server.account).await?;
+        Ok(ask(server, &token, object).await?)
+    }
+
+    fn named(&self, address: &str) -> Result<Reached, ServerError> {
         let plain = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
-        if plain.is_empty() || plain.contains('/') || !plain.contains(':') {
+        // A token is shown there.
+        let host = plain.rsplit_once(':').map(|(host, _port)| host);
+        if !host.is_some_and(|host| ["localhost", "127.0.0.1", "[::1]"].contains(&host)) {
             return Err(ServerError::Address(address.to_owned()));
         }
-        Ok(Way { address: plain.to_owned(), account: self.account(None), _forwarded: None })
+        let account = self.account("metacontroller");
+        Ok(Reached { address: plain.to_owned(), account, forwarded: None })
     }
 
-    /// The ServiceAccount of the server, as its manifests name it unless a Pod says otherwise.
-    fn account(&self, of_pod: Option<&str>) -> ServiceAccountRef {
-        let name = of_pod.unwrap_or("metacontroller").to_owned();
-        ServiceAccountRef { namespace: self.server_namespace.clone(), name }
+    fn account(&self, name: &str) -> ServiceAccountRef {
+        ServiceAccountRef { namespace: self.server_namespace.clone(), name: name.to_owned() }
     }
 
-    async fn pods(&self) -> Result<Vec<Way>, ExplainError> {
+    /// The Pods of servers that run.
+    async fn pods(&self) -> Result<Vec<Value>, ExplainError> {
         let gvk = Gvk::new("v1", "Pod");
         let pods = Resource { gvk, plural: "pods".into(), namespaced: true, has_status: true };
-        let mut ways = Vec::new();
-        for pod in self.api.list_labelled(&pods, &self.server_namespace, LABEL).await? {
-            let name = pod.key.name.to_string();
-            let pod = pod.value().unwrap_or_default();
-            if pod.pointer("/status/phase").and_then(Value::as_str) != Some("Running") {
-                continue;
-            }
-            let account = pod.pointer("/spec/serviceAccountName").and_then(Value::as_str);
-            let (address, forwarded) = self.forward(&name).await?;
-            ways.push(Way { address, account: self.account(account), _forwarded: Some(forwarded) });
-        }
-        Ok(ways)
+        let pods = self.api.list_labelled(&pods, &self.server_namespace, LABEL).await?;
+        let pods = pods.iter().filter_map(|pod| pod.value().ok());
+        Ok(pods
+            .filter(|pod| pod.pointer("/status/phase").and_then(Value::as_str) == Some("Running"))
+            .collect())
     }
 
     /// Has `kubectl` forward a port of this machine to the Pod.
-    async fn forward(&self, pod: &str) -> Result<(String, Child), ServerError> {
-        let failed = |why: String| ServerError::Forward { pod: pod.to_owned(), why };
+    async fn forward(&self, pod: &Value) -> Result<Reached, ServerError> {
+        let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let failed = |why: String| ServerError::Forward { pod: name.to_owned(), why };
         let mut command = Command::new("kubectl");
         command.args(["port-forward", "--namespace", &self.server_namespace]);
         if let Some(kubeconfig) = &self.kubeconfig {
@@ -121,29 +150,30 @@ impl Explainer {
         if let Some(context) = &self.context {
             command.args(["--context", context]);
         }
-        command.arg(format!("pod/{pod}")).arg(format!(":{PORT}"));
+        command.arg(format!("pod/{name}")).arg(format!(":{}", port(pod)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
-        let (Some(out), Some(mut said)) = (child.stdout.take(), child.stderr.take()) else {
+        let (Some(out), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(failed("it has no output".to_owned()));
         };
-        let mut line = String::new();
-        let mut out = BufReader::new(out);
-        let first = tokio::time::timeout(PATIENCE, out.read_line(&mut line)).await;
-        if first.is_err() {
-            return Err(failed(format!("it said nothing within {} s", PATIENCE.as_secs())));
-        }
-        // "Forwarding from 127.0.0.1:43211 -> 9998"
-        if let Some(address) = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:")) {
-            return Ok((address.to_owned(), child));
-        }
-        let mut why = String::new();
-        drop(tokio::time::timeout(PATIENCE, said.read_to_string(&mut why)).await);
-        Err(failed(why.trim().to_owned()))
+        let said = Arc::new(Mutex::new(String::new()));
+        let heard = tokio::spawn(hear(BufReader::new(errors), Arc::clone(&said)));
+        let mut out = BufReader::new(out).lines();
+        let first = tokio::time::timeout(ANSWER_TIMEOUT, out.next_line()).await;
+        // "Forwarding from 127.0.0.1:43211 -> 9797"
+        let line = first.ok().and_then(Result::ok).flatten().unwrap_or_default();
+        let Some(address) = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:")) else {
+            child.start_kill().unwrap_or_default();
+            drop(tokio::time::timeout(ANSWER_TIMEOUT, heard).await);
+            return Err(failed(lock(&said).trim().to_owned()));
+        };
+        tokio::spawn(async move { while let Ok(Some(_)) = out.next_line().await {} });
+        let account = pod.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or("default");
+        let forwarded = Some(Forwarded { _child: child, said });
+        Ok(Reached { address: address.to_owned(), account: self.account(account), forwarded })
     }
 
-    /// The token that was given, that of the kubeconfig, or one of the server's ServiceAccount, which whoever may make one is
-    /// allowed more with than by this.
+    /// The token that was given, that of the kubeconfig, or one of the server's ServiceAccount, which is good for nothing else.
     async fn token(&self, account: &ServiceAccountRef) -> Result<String, ExplainError> {
         if let Some(token) = &self.token {
             return Ok(token.clone());
@@ -156,13 +186,40 @@ impl Explainer {
     }
 }
 
-async fn ask(way: &Way, token: &str, object: &TracedObject) -> Result<Explained, ServerError> {
-    let asked = tokio::time::timeout(PATIENCE, exchange(way, token, object)).await;
-    let unreachable = |why: String| ServerError::Unreachable { address: way.address.clone(), why };
+/// Keeps the first lines of what a program says of errors, and reads the others.
+async fn hear(mut errors: BufReader<ChildStderr>, said: Arc<Mutex<String>>) {
+    let mut line = String::new();
+    while errors.read_line(&mut line).await.is_ok_and(|bytes| bytes > 0) {
+        let mut said = lock(&said);
+        if said.len() < MAX_SAID {
+            said.push_str(&line);
+        }
+        drop(said);
+        line.clear();
+    }
+}
+
+/// The port of a Pod's `--inspection-address`.
+fn port(pod: &Value) -> u16 {
+    let lists = ["/spec/containers/0/args", "/spec/containers/0/command"].map(|list| pod.pointer(list));
+    let words = lists.into_iter().flatten().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
+    let given = words.filter_map(|word| word.strip_prefix("--inspection-address=")?.rsplit(':').next());
+    given.filter_map(|port| port.parse().ok()).next_back().unwrap_or(PORT)
+}
+
+async fn ask(server: &Reached, token: &str, object: &TracedObject) -> Result<Explained, ServerError> {
+    let asked = tokio::time::timeout(ANSWER_TIMEOUT, exchange(&server.address, token, object)).await;
+    let unreachable = |why: String| {
+        let said = server.forwarded.as_ref().map(|forwarded| lock(&forwarded.said).trim().to_owned());
+        let said = said.filter(|said| !said.is_empty()).map_or_else(String::new, |said| format!(" ({said})"));
+        ServerError::Unreachable { address: server.address.clone(), why: why + &said }
+    };
     let (status, body) = match asked {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => return Err(unreachable(error)),
-        Err(_elapsed) => return Err(unreachable(format!("nothing came within {} s", PATIENCE.as_secs()))),
+        Err(_elapsed) => {
+            return Err(unreachable(format!("nothing came within {} s", ANSWER_TIMEOUT.as_secs())));
+        }
     };
     if status != StatusCode::OK {
         let said: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -172,12 +229,12 @@ async fn ask(way: &Way, token: &str, object: &TracedObject) -> Result<Explained,
     serde_json::from_slice(&body).map_err(|error| ServerError::Answer(error.to_string()))
 }
 
-async fn exchange(way: &Way, token: &str, object: &TracedObject) -> Result<(StatusCode, Bytes), String> {
+async fn exchange(address: &str, token: &str, object: &TracedObject) -> Result<(StatusCode, Bytes), String> {
     let text = |error: &dyn std::error::Error| metahook_core::error_chain(error);
-    let stream = TcpStream::connect(&way.address).await.map_err(|error| text(&error))?;
+    let stream = TcpStream::connect(address).await.map_err(|error| text(&error))?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| text(&error))?;
-    tokio::spawn(connection);
+    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
     let query = form_urlencoded::Serializer::new(String::new())
         .append_pair("group", &object.group)
         .append_pair("resource", &object.resource)
@@ -195,4 +252,18 @@ async fn exchange(way: &Way, token: &str, object: &TracedObject) -> Result<(Stat
     let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
     let body = body.map_err(|error| text(&*error))?;
     Ok((status, body.to_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_port_of_a_pod_is_that_of_its_arguments() {
+        let pod = |args: Value| json!({ "spec": { "containers": [{ "args": args }] } });
+        assert_eq!(port(&pod(json!(["serve", "--inspection-address=127.0.0.1:7"]))), 7);
+        assert_eq!(port(&pod(json!(["serve"]))), PORT);
+    }
 }

@@ -7,6 +7,7 @@ use metahook_core::counted;
 use metahook_core::trace::{
     Explained, LeftChild, PlannedWrite, ReconcileTrace, TraceEnd, TracedObject, TracedStep, TracedWriteEnd,
 };
+use metahook_server::telemetry::escape;
 
 /// Width of the first column of a step.
 const WIDTH: usize = 10;
@@ -14,7 +15,7 @@ const WIDTH: usize = 10;
 /// Prints the reconciles about an object, the latest one first. `max`: reconciles that are printed.
 ///
 /// # Errors
-/// Nobody reads any longer.
+/// The output is closed.
 pub fn print(
     mut out: impl Write,
     object: &TracedObject,
@@ -22,12 +23,19 @@ pub fn print(
     max: usize,
 ) -> Result<(), io::Error> {
     let all = &explained.reconciles;
-    if all.is_empty() {
+    if all.is_empty() && explained.hidden_parents == 0 {
         return writeln!(
             out,
-            "{}: the server remembers no reconcile of it, or of a parent that wrote it. It remembers the latest ones since it started (--trace-memory-max); a parent that nothing changed for is not reconciled",
+            "{}: the server remembers no reconcile of it, or of a parent that wrote it. It remembers the latest ones since it started (--trace-memory-max), and the first hundred children of each; a parent that nothing changed for is not reconciled",
             name(object)
         );
+    }
+    if explained.hidden_parents > 0 {
+        let hidden = counted(explained.hidden_parents, "parent is", "parents are");
+        writeln!(
+            out,
+            "The reconciles of {hidden} not shown: you may not get what they are of, or there are too many"
+        )?;
     }
     for trace in all.iter().take(max) {
         one(&mut out, object, trace)?;
@@ -39,7 +47,7 @@ pub fn print(
 }
 
 fn one(out: &mut impl Write, object: &TracedObject, trace: &ReconcileTrace) -> Result<(), io::Error> {
-    let time = trace.began.get(11..23).unwrap_or(&trace.began);
+    let time = trace.began.replace('T', " ");
     let of = if trace.parent.is(object) { String::new() } else { format!("{}, ", name(&trace.parent)) };
     let cause = if trace.cause.is_empty() { String::new() } else { format!("{}, ", trace.cause) };
     writeln!(
@@ -80,9 +88,9 @@ fn print_step(out: &mut impl Write, trace: &ReconcileTrace, step: &TracedStep) -
             row(out, "call", &format!("{hook} hook{of}, {}{usage}{error}", duration(*took_us)))
         }
         TracedStep::Planned { writes, left, unchanged, left_out } => {
-            planned(out, writes, left, *unchanged)?;
+            planned(out, trace, (writes, left), *unchanged)?;
             if *left_out > 0 {
-                row(out, "…", &counted(*left_out, "more child", "more children"))?;
+                row(out, "…", &counted(*left_out, "more decision", "more decisions"))?;
             }
             Ok(())
         }
@@ -94,7 +102,9 @@ fn print_step(out: &mut impl Write, trace: &ReconcileTrace, step: &TracedStep) -
             let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
             let end = match end {
                 TracedWriteEnd::Changed => String::new(),
-                TracedWriteEnd::InVain => ", in vain: the API server kept the object as it was".to_owned(),
+                TracedWriteEnd::NoEffect => {
+                    ", without effect: the API server kept the object as it was".to_owned()
+                }
                 TracedWriteEnd::Failed(why) => format!(", FAILED: {why}"),
             };
             row(out, verb, &format!("{}{reason}{end}", name(object)))
@@ -109,8 +119,8 @@ fn print_step(out: &mut impl Write, trace: &ReconcileTrace, step: &TracedStep) -
 /// The writes are steps of their own where they took place: of the plan, what they do not show.
 fn planned(
     out: &mut impl Write,
-    writes: &[PlannedWrite],
-    left: &[LeftChild],
+    trace: &ReconcileTrace,
+    (writes, left): (&[PlannedWrite], &[LeftChild]),
     unchanged: usize,
 ) -> Result<(), io::Error> {
     if unchanged > 0 {
@@ -122,11 +132,25 @@ fn planned(
     for PlannedWrite { object, drift, .. } in writes.iter().filter(|write| !write.drift.is_empty()) {
         row(out, "drift", &format!("{}: another client changed {}", name(object), drift.join(", ")))?;
     }
+    let is_tried = |planned: &TracedObject| {
+        trace.steps.iter().any(|step| match step {
+            TracedStep::Wrote { object, .. } | TracedStep::Tried { object } => object.is(planned),
+            _ => false,
+        })
+    };
+    // Where steps are left out, so may be the writes.
+    for PlannedWrite { verb, object, .. } in
+        writes.iter().filter(|it| trace.left_out == 0 && !is_tried(&it.object))
+    {
+        row(out, "not done", &format!("{verb} {}", name(object)))?;
+    }
     Ok(())
 }
 
 fn row(out: &mut impl Write, what: &str, text: &str) -> Result<(), io::Error> {
-    writeln!(out, "  {what:WIDTH$}  {}", text.replace('\n', "\n              "))
+    // A line of a message may have anything in it.
+    let lines: Vec<_> = text.lines().map(escape).collect();
+    writeln!(out, "  {what:WIDTH$}  {}", lines.join("\n              "))
 }
 
 fn end(end: &TraceEnd) -> &'static str {
@@ -220,14 +244,15 @@ mod tests {
 
     fn printed(object: &TracedObject, reconciles: Vec<ReconcileTrace>, max: usize) -> String {
         let mut out = Vec::new();
-        print(&mut out, object, &Explained { version: "1".to_owned(), reconciles }, max).unwrap();
+        print(&mut out, object, &Explained { version: "1".to_owned(), reconciles, hidden_parents: 0 }, max)
+            .unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn a_reconcile_is_told_from_its_cause_to_what_comes_next() {
         let expected = "\
-10:20:31.120  CompositeController hello: spec changed, FAILED in 12.3 ms
+2026-11-27 10:20:31.120Z  CompositeController hello: spec changed, FAILED in 12.3 ms
   call        sync hook, 0.7 ms, 60117 instructions, 1024 KiB
   unchanged   2 children
   left        Pod demo/going: it is being deleted
@@ -239,7 +264,11 @@ mod tests {
 ";
         assert_eq!(printed(&object("Hello", "hellos", "a"), vec![trace()], 5), expected);
         let of_child = printed(&pod("old"), vec![trace(), trace()], 1);
-        assert!(of_child.starts_with("10:20:31.120  CompositeController hello: Hello demo/a, spec changed,"));
+        assert!(
+            of_child.starts_with(
+                "2026-11-27 10:20:31.120Z  CompositeController hello: Hello demo/a, spec changed,"
+            )
+        );
         assert!(of_child.ends_with("1 more: --count shows them\n"), "{of_child}");
     }
 

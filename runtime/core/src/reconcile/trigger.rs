@@ -93,15 +93,23 @@ impl Causes {
     /// Why a reconcile that begins now takes place.
     pub fn take(&mut self, parent: &Key, now: Beginning, retry_state: RetryState) -> String {
         let changed = self.changed.remove(parent);
+        let is_full = self.before.len() >= MAX_REMEMBERED && !self.before.contains_key(parent);
         let trigger = Trigger::of(self.before.get(parent), &now, retry_state);
         if self.before.len() < MAX_REMEMBERED || self.before.contains_key(parent) {
             self.before.insert(parent.clone(), now);
         }
         match (trigger, changed) {
+            // Nothing is known of the reconcile before: there are too many parents.
+            (Trigger::First, changed) if is_full => changed.unwrap_or_default(),
             (Trigger::Other, Some(changed)) => changed,
             (Trigger::Other, None) => "resync".to_owned(),
             (trigger, _) => trigger.to_string(),
         }
+    }
+
+    /// The parent needed no reconcile: what had changed is no cause of a later one.
+    pub fn settled(&mut self, parent: &Key) {
+        self.changed.remove(parent);
     }
 
     /// There is no such parent.
@@ -150,6 +158,9 @@ mod tests {
         causes.object_changed([&key], "Pod n/a changed");
         assert_eq!(causes.take(&key, now(2), calm), "spec changed");
         assert_eq!(causes.take(&key, now(2), calm), "resync", "it was told");
+        causes.object_changed([&key], "Pod n/a changed");
+        causes.settled(&key);
+        assert_eq!(causes.take(&key, now(2), calm), "resync", "the change was of no concern");
         causes.forget(&key);
         assert_eq!(causes.take(&key, now(2), calm), "first reconcile");
     }
@@ -160,6 +171,17 @@ mod tests {
         let keys: Vec<_> = (0..=MAX_REMEMBERED).map(|nth| Key::new("n", &nth.to_string())).collect();
         causes.object_changed(&keys, "Pod n/a changed");
         assert_eq!(causes.changed.len(), MAX_REMEMBERED);
+        let now = Beginning {
+            uid: Uid::new("u"),
+            generation: 1,
+            version: Version::new("1"),
+            deleting: false,
+            hooks: None,
+        };
+        let told: Vec<_> =
+            keys.iter().map(|key| causes.take(key, now.clone(), RetryState::default())).collect();
+        assert_eq!(told[MAX_REMEMBERED - 1], "first reconcile");
+        assert_eq!(told[MAX_REMEMBERED], "", "whether it is the first one is not known");
     }
 
     #[test]

@@ -32,6 +32,7 @@ use crate::settled::{CacheRevision, SettledParents};
 /// A world whose steps are kept.
 pub struct Watched<'w, W> {
     world: &'w W,
+    is_kept: bool,
     steps: Mutex<Kept>,
 }
 
@@ -77,7 +78,7 @@ pub enum Step {
 pub enum WriteEnd {
     Changed,
     /// The API server kept the object as it was.
-    InVain,
+    NoEffect,
     Failed(String),
 }
 
@@ -98,7 +99,12 @@ pub struct Decisions {
 
 impl<'w, W> Watched<'w, W> {
     pub fn new(world: &'w W) -> Self {
-        Self { world, steps: Mutex::default() }
+        Self::keeping(true, world)
+    }
+
+    /// Keeps the steps, or nothing.
+    pub fn keeping(is_kept: bool, world: &'w W) -> Self {
+        Self { world, is_kept, steps: Mutex::default() }
     }
 
     /// The steps so far, in order.
@@ -112,9 +118,13 @@ impl<'w, W> Watched<'w, W> {
         (steps, left_out)
     }
 
-    fn note(&self, step: Step) {
-        let mut kept = self.lock();
-        if kept.steps.len() < MAX_STEPS {
+    /// `step` is made only where it is kept. Calls, the plan and what failed always find room.
+    fn note(&self, step: impl FnOnce() -> Step) {
+        if !self.is_kept {
+            return;
+        }
+        let (step, mut kept) = (step(), self.lock());
+        if kept.steps.len() < MAX_STEPS || step.says_why() {
             kept.steps.push(step);
         } else {
             kept.left_out += 1;
@@ -123,6 +133,17 @@ impl<'w, W> Watched<'w, W> {
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Step {
+    /// Whether it says why things went as they did. There are few of these in a reconcile.
+    pub fn says_why(&self) -> bool {
+        match self {
+            Self::Asked { is_older, error, .. } => !is_older || error.is_some(),
+            Self::Planned(_) | Self::Wrote { end: WriteEnd::Failed(_), .. } => true,
+            _ => false,
+        }
     }
 }
 
@@ -175,7 +196,7 @@ impl<W: Observe> Observe for Watched<'_, W> {
 
     async fn read_child(&self, child: &ClaimedObject) -> Result<(), WriteError> {
         self.world.read_child(child).await?;
-        self.note(Step::Read(child.id()));
+        self.note(|| Step::Read(child.id()));
         Ok(())
     }
 
@@ -220,12 +241,14 @@ impl<W: CallHooks + Observe> CallHooks for Watched<'_, W> {
     ) -> Result<HookAnswer, PortError> {
         let (is_older, start) = (matches!(asked, ParentView::Older(_)), self.world.now());
         let answer = self.world.call(hooks, hook, asked, request).await;
-        let took = self.world.now().saturating_sub(start);
-        let (usage, error) = match &answer {
-            Ok(answer) => (answer.usage, None),
-            Err(error) => (None, Some(error_chain(error))),
-        };
-        self.note(Step::Asked { hook, is_older, took, usage, error });
+        self.note(|| {
+            let took = self.world.now().saturating_sub(start);
+            let (usage, error) = match &answer {
+                Ok(answer) => (answer.usage, None),
+                Err(error) => (None, Some(error_chain(error))),
+            };
+            Step::Asked { hook, is_older, took, usage, error }
+        });
         answer
     }
 
@@ -236,7 +259,7 @@ impl<W: CallHooks + Observe> CallHooks for Watched<'_, W> {
         asking: Asking,
     ) -> Result<FoundObjects, PortError> {
         let found = self.world.related(hooks, states, asking).await;
-        self.note(Step::Related);
+        self.note(|| Step::Related);
         found
     }
 
@@ -248,19 +271,21 @@ impl<W: CallHooks + Observe> CallHooks for Watched<'_, W> {
 impl<W: CarryOut> CarryOut for Watched<'_, W> {
     async fn write(&self, op: &Op, reason: Option<&DeletionReason>) -> Result<WriteAnswer, WriteError> {
         let answer = self.world.write(op, reason).await;
-        let end = match &answer {
-            Ok(WriteAnswer { changed: true, .. }) => WriteEnd::Changed,
-            Ok(WriteAnswer { changed: false, .. }) => WriteEnd::InVain,
-            Err(error) => WriteEnd::Failed(error_chain(error)),
-        };
-        let reason = reason.map(ToString::to_string);
-        self.note(Step::Wrote { verb: op.verb(), id: op.id().clone(), reason, end });
+        self.note(|| {
+            let end = match &answer {
+                Ok(WriteAnswer { changed: true, .. }) => WriteEnd::Changed,
+                Ok(WriteAnswer { changed: false, .. }) => WriteEnd::NoEffect,
+                Err(error) => WriteEnd::Failed(error_chain(error)),
+            };
+            let reason = reason.map(ToString::to_string);
+            Step::Wrote { verb: op.verb(), id: op.id().clone(), reason, end }
+        });
         answer
     }
 
     async fn dry_run(&self, write: &Op) -> Result<DryRunResult, WriteError> {
         let result = self.world.dry_run(write).await;
-        self.note(Step::Tried(write.id().clone()));
+        self.note(|| Step::Tried(write.id().clone()));
         result
     }
 
@@ -278,7 +303,7 @@ impl<W: CarryOut> CarryOut for Watched<'_, W> {
         parent: &Object,
     ) -> Result<Option<Arc<Object>>, WriteError> {
         let now = self.world.claim(claimed, parent).await?;
-        self.note(Step::Claimed(claimed.claim.verb(), claimed.id()));
+        self.note(|| Step::Claimed(claimed.claim.verb(), claimed.id()));
         Ok(now)
     }
 
@@ -288,7 +313,7 @@ impl<W: CarryOut> CarryOut for Watched<'_, W> {
         change: FinalizerChange<'_>,
     ) -> Result<Option<Arc<Object>>, WriteError> {
         let now = self.world.change_finalizers(parent, change).await?;
-        self.note(Step::Finalizers);
+        self.note(|| Step::Finalizers);
         Ok(now)
     }
 
@@ -298,7 +323,7 @@ impl<W: CarryOut> CarryOut for Watched<'_, W> {
 
     async fn delete_related(&self, op: &Op) -> Result<bool, WriteError> {
         let deleted = self.world.delete_related(op).await?;
-        self.note(Step::DeletedRelated(op.id().clone(), deleted));
+        self.note(|| Step::DeletedRelated(op.id().clone(), deleted));
         Ok(deleted)
     }
 
@@ -338,7 +363,7 @@ impl<W: Remember> Remember for Watched<'_, W> {
 
     async fn record_deletions(&self) -> Result<(), PortError> {
         self.world.record_deletions().await?;
-        self.note(Step::RecordedDeletions);
+        self.note(|| Step::RecordedDeletions);
         Ok(())
     }
 
@@ -350,7 +375,7 @@ impl<W: Remember> Remember for Watched<'_, W> {
 impl<W: Record> Record for Watched<'_, W> {
     fn record(&self, parent: &Object, fact: Fact<'_>) {
         if let Fact::Planned { plan, .. } = &fact {
-            self.note(Step::Planned(Decisions::of(&plan.children)));
+            self.note(|| Step::Planned(Decisions::of(&plan.children)));
         }
         self.world.record(parent, fact);
     }

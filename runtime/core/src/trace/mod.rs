@@ -11,13 +11,17 @@ use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
 use crate::reconcile::outcome::{Changed, Failure, Retry};
 use crate::reconcile::watched::{Decisions, Step, WriteEnd};
-use crate::shorten_middle;
+use crate::{shorten, shorten_middle};
 
 /// Steps, and decisions of a plan, that a trace shows.
 const MAX_SHOWN: usize = 100;
 
 /// Bytes of a message.
 const MAX_MESSAGE: usize = 1024;
+
+/// Places of drift of a child, and bytes of one.
+const MAX_PLACES: usize = 5;
+const MAX_PLACE: usize = 100;
 
 /// What the server answers about an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +31,9 @@ pub struct Explained {
     pub version: String,
     /// The latest one first.
     pub reconciles: Vec<ReconcileTrace>,
+    /// Parents whose reconciles are not shown, as the user may not get them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hidden_parents: usize,
 }
 
 /// One reconcile.
@@ -114,7 +121,7 @@ pub enum TracedStep {
 pub struct PlannedWrite {
     pub verb: String,
     pub object: TracedObject,
-    /// Places whose drift is corrected.
+    /// Places whose drift is corrected, the first ones of many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drift: Vec<String>,
 }
@@ -132,7 +139,7 @@ pub struct LeftChild {
 pub enum TracedWriteEnd {
     Changed,
     /// The API server kept the object as it was.
-    InVain,
+    NoEffect,
     Failed(String),
 }
 
@@ -165,9 +172,20 @@ impl ReconcileTrace {
     /// `left_out`: steps that were not kept.
     pub fn new(reconciled: Reconciled<'_>, steps: &[Step], left_out: usize) -> Self {
         let Reconciled { controller, resource, parent, began, took, cause, end, next } = reconciled;
-        let mut traced: Vec<_> = steps.iter().filter_map(TracedStep::of).collect();
-        let left_out = left_out + traced.len().saturating_sub(MAX_SHOWN);
-        traced.truncate(MAX_SHOWN);
+        let mut room = MAX_SHOWN;
+        let mut left_out = left_out;
+        let mut traced = Vec::new();
+        for step in steps {
+            // What says why has room of its own.
+            let has_room = if step.says_why() { traced.len() < 2 * MAX_SHOWN } else { room > 0 };
+            let Some(one) = TracedStep::of(step) else { continue };
+            if !has_room {
+                left_out += 1;
+                continue;
+            }
+            room -= usize::from(!step.says_why());
+            traced.push(one);
+        }
         Self {
             controller: controller.to_owned(),
             parent: TracedObject::new(resource, &parent.key),
@@ -175,7 +193,7 @@ impl ReconcileTrace {
             resource_version: parent.version.as_str().to_owned(),
             began,
             took_us: micros(took),
-            cause,
+            cause: message(&cause),
             steps: traced,
             left_out,
             end,
@@ -213,7 +231,7 @@ impl TracedObject {
 }
 
 impl TracedStep {
-    /// `None`: it tells people nothing.
+    /// `None`: people learn nothing by it.
     fn of(step: &Step) -> Option<Self> {
         Some(match step {
             Step::Related => return None,
@@ -248,7 +266,9 @@ impl TracedStep {
         let Decisions { writes, drifts, left, unchanged, left_out } = decisions;
         let drift = |id: &ObjectId| {
             let found = drifts.iter().find(|(drifted, _)| drifted == id);
-            found.map(|(_, places)| places.iter().map(|place| message(place)).collect())
+            found.map(|(_, places)| {
+                places.iter().take(MAX_PLACES).map(|place| shorten(place, MAX_PLACE)).collect()
+            })
         };
         let write = |(verb, id): &(&'static str, ObjectId)| PlannedWrite {
             verb: (*verb).to_owned(),
@@ -261,7 +281,7 @@ impl TracedStep {
             left: left
                 .iter()
                 .take(MAX_SHOWN)
-                .map(|(id, why)| LeftChild { object: TracedObject::of(id), why: why.clone() })
+                .map(|(id, why)| LeftChild { object: TracedObject::of(id), why: message(why) })
                 .collect(),
             unchanged: *unchanged,
             left_out: left_out + more(writes.len()) + more(left.len()),
@@ -288,7 +308,7 @@ impl TracedWriteEnd {
     fn of(end: &WriteEnd) -> Self {
         match end {
             WriteEnd::Changed => Self::Changed,
-            WriteEnd::InVain => Self::InVain,
+            WriteEnd::NoEffect => Self::NoEffect,
             WriteEnd::Failed(error) => Self::Failed(message(error)),
         }
     }

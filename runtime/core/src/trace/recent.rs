@@ -3,25 +3,28 @@
 //! # Guarantees
 //! - All traces together never take more bytes than the bound.
 //! - A controller loses its oldest trace only while no other one has more bytes: one that is busy does not drive out the others.
-//! - Of one parent there are at most [`MAX_OF_PARENT`]: one that never settles leaves room for the others of its controller.
+//! - A controller has at most [`MAX_PER_PARENT`] of one parent: one that never settles leaves room for the others of its controller.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::object::id::{Key, Resource};
-use crate::trace::{ReconcileTrace, TracedObject};
+use serde_json::Value;
 
-/// Traces of one parent.
-pub const MAX_OF_PARENT: usize = 20;
+use crate::object::id::{Key, Resource};
+use crate::trace::{ReconcileTrace, TraceEnd, TracedObject};
+
+/// Traces of one parent of a controller.
+pub const MAX_PER_PARENT: usize = 20;
 
 /// What a trace takes beside its JSON: its entries in the maps.
-const OVERHEAD: usize = 256;
+const TRACE_OVERHEAD: usize = 256;
 
 /// Traces by controller.
 #[derive(Debug)]
 pub struct RecentTraces {
     /// Bytes.
     max: usize,
+    bytes: usize,
     controllers: BTreeMap<String, OfController>,
     /// The number of the next one.
     next: u64,
@@ -31,102 +34,120 @@ pub struct RecentTraces {
 struct OfController {
     bytes: usize,
     /// By number: the oldest first.
-    traces: BTreeMap<u64, Kept>,
+    traces: BTreeMap<u64, PrintedTrace>,
     parents: BTreeMap<ParentId, VecDeque<u64>>,
 }
 
 /// A parent, whose kind may be one of several of a DecoratorController.
 type ParentId = (Arc<Resource>, Key);
 
+/// A trace as it is kept.
 #[derive(Debug)]
-struct Kept {
+pub struct PrintedTrace {
+    controller: String,
     parent: ParentId,
-    json: Box<str>,
+    json: Arc<str>,
+    /// It has no steps, and this end: one like it says as much.
+    empty: Option<TraceEnd>,
 }
 
-impl Kept {
+impl PrintedTrace {
+    pub fn new((resource, key): (&Arc<Resource>, &Key), trace: ReconcileTrace) -> Self {
+        Self {
+            parent: (Arc::clone(resource), key.clone()),
+            json: serde_json::to_string(&trace).unwrap_or_default().into(),
+            empty: trace.steps.is_empty().then_some(trace.end),
+            controller: trace.controller,
+        }
+    }
+
     fn bytes(&self) -> usize {
-        self.json.len() + OVERHEAD
+        self.json.len() + TRACE_OVERHEAD
+    }
+
+    /// Reading all of many traces takes long: the JSON has the name of each object that it is about.
+    fn has(&self, printed_name: &str) -> bool {
+        self.json.contains(printed_name)
     }
 }
 
 impl RecentTraces {
     /// `max`: bytes of all traces.
     pub fn new(max: usize) -> Self {
-        Self { max, controllers: BTreeMap::new(), next: 0 }
+        Self { max, bytes: 0, controllers: BTreeMap::new(), next: 0 }
     }
 
     pub fn bytes(&self) -> usize {
-        self.controllers.values().map(|it| it.bytes).sum()
+        self.bytes
     }
 
-    /// Adds the trace of a reconcile. One that is larger than the bound is not kept.
-    pub fn add(&mut self, parent: (&Arc<Resource>, &Key), trace: &ReconcileTrace) {
-        let Ok(json) = serde_json::to_string(trace) else { return };
-        let parent = (Arc::clone(parent.0), parent.1.clone());
-        let kept = Kept { parent: parent.clone(), json: json.into() };
-        if kept.bytes() > self.max {
+    /// Adds the trace of a reconcile. One that is larger than the bound is not kept. One without steps takes the place of one
+    /// before it that says the same.
+    pub fn add(&mut self, trace: PrintedTrace) {
+        if trace.bytes() > self.max {
             return;
         }
         let number = self.next;
         self.next += 1;
         let of_controller = self.controllers.entry(trace.controller.clone()).or_default();
-        of_controller.bytes += kept.bytes();
-        of_controller.traces.insert(number, kept);
-        let of_parent = of_controller.parents.entry(parent).or_default();
-        of_parent.push_back(number);
-        if of_parent.len() > MAX_OF_PARENT
-            && let Some(oldest) = of_parent.front().copied()
-        {
-            of_controller.remove(oldest);
+        let of_parent = of_controller.parents.get(&trace.parent);
+        let last = of_parent.and_then(|numbers| numbers.back().copied());
+        let says_as_much = |last: &u64| {
+            let last = of_controller.traces.get(last);
+            trace.empty.is_some() && last.is_some_and(|last| last.empty == trace.empty)
+        };
+        let oldest = of_parent.filter(|numbers| numbers.len() >= MAX_PER_PARENT);
+        let oldest = oldest.and_then(|numbers| numbers.front().copied());
+        if let Some(replaced) = last.filter(says_as_much).or(oldest) {
+            self.bytes -= of_controller.remove(replaced);
         }
+        self.bytes += trace.bytes();
+        of_controller.bytes += trace.bytes();
+        of_controller.parents.entry(trace.parent.clone()).or_default().push_back(number);
+        of_controller.traces.insert(number, trace);
         self.make_room();
     }
 
-    /// The traces of the object's own reconciles, and of those that wrote it or decided about it; the oldest first.
-    pub fn about(&self, object: &TracedObject) -> Vec<ReconcileTrace> {
-        let of_controllers = self.controllers.values().flat_map(|it| &it.traces);
-        let mut found: BTreeMap<u64, ReconcileTrace> = BTreeMap::new();
-        for (number, kept) in of_controllers.filter(|(_, kept)| kept.may_be_about(object)) {
-            if let Ok(trace) = serde_json::from_str::<ReconcileTrace>(&kept.json)
-                && trace.is_about(object)
-            {
-                found.insert(*number, trace);
-            }
-        }
-        found.into_values().collect()
+    /// Traces that may be about an object, by their number.
+    pub fn that_name(&self, object: &TracedObject) -> BTreeMap<u64, Arc<str>> {
+        let printed_name = Value::from(&*object.name).to_string();
+        let all = self.controllers.values().flat_map(|it| &it.traces);
+        let named = all.filter(|(_, trace)| trace.has(&printed_name));
+        named.map(|(number, trace)| (*number, Arc::clone(&trace.json))).collect()
     }
 
     fn make_room(&mut self) {
-        while self.bytes() > self.max {
+        while self.bytes > self.max {
             let Some(largest) = self.controllers.values_mut().max_by_key(|it| it.bytes) else { return };
-            let Some((oldest, _)) = largest.traces.first_key_value() else { return };
-            let oldest = *oldest;
-            largest.remove(oldest);
+            let Some(oldest) = largest.traces.first_key_value().map(|(oldest, _)| *oldest) else { return };
+            self.bytes -= largest.remove(oldest);
+            if largest.traces.is_empty() {
+                self.controllers.retain(|_, of_controller| !of_controller.traces.is_empty());
+            }
         }
-        self.controllers.retain(|_, of_controller| !of_controller.traces.is_empty());
-    }
-}
-
-impl Kept {
-    /// Reading all of many traces takes long: the name stands in the JSON as it is, as names have no character that JSON
-    /// writes another way.
-    fn may_be_about(&self, object: &TracedObject) -> bool {
-        *self.parent.1.name == *object.name || self.json.contains(&format!("\"{}\"", object.name))
     }
 }
 
 impl OfController {
-    fn remove(&mut self, number: u64) {
-        let Some(kept) = self.traces.remove(&number) else { return };
-        self.bytes -= kept.bytes();
-        if let Some(of_parent) = self.parents.get_mut(&kept.parent) {
+    /// Removes a trace; gives back its bytes.
+    fn remove(&mut self, number: u64) -> usize {
+        let Some(trace) = self.traces.remove(&number) else { return 0 };
+        self.bytes -= trace.bytes();
+        if let Some(of_parent) = self.parents.get_mut(&trace.parent) {
             of_parent.retain(|it| *it != number);
             if of_parent.is_empty() {
-                self.parents.remove(&kept.parent);
+                self.parents.remove(&trace.parent);
             }
         }
+        trace.bytes()
     }
+}
+
+/// Those traces that are about the object; the latest first.
+pub fn read(found: BTreeMap<u64, Arc<str>>, object: &TracedObject) -> Vec<ReconcileTrace> {
+    let traces =
+        found.into_values().rev().filter_map(|json| serde_json::from_str::<ReconcileTrace>(&json).ok());
+    traces.filter(|trace| trace.is_about(object)).collect()
 }
 
 #[cfg(test)]
@@ -135,7 +156,7 @@ mod tests {
 
     use super::*;
     use crate::object::id::Gvk;
-    use crate::trace::TraceEnd;
+    use crate::trace::TracedStep;
 
     fn resource() -> Arc<Resource> {
         let gvk = Gvk::new("example.com/v1", "Greeting");
@@ -161,23 +182,33 @@ mod tests {
     fn add(traces: &mut RecentTraces, controller: &str, parent: &str, cause: &str) {
         let parent = Key::new("n", parent);
         let resource = resource();
-        traces.add((&resource, &parent), &trace(controller, &parent, cause));
+        let mut trace = trace(controller, &parent, cause);
+        if cause != "paused" {
+            trace.steps.push(TracedStep::Finalizers);
+        }
+        traces.add(PrintedTrace::new((&resource, &parent), trace));
     }
 
     fn causes(traces: &RecentTraces, parent: &str) -> Vec<String> {
         let object = TracedObject::new(&resource(), &Key::new("n", parent));
-        traces.about(&object).into_iter().map(|trace| trace.cause).collect()
+        read(traces.that_name(&object), &object).into_iter().map(|trace| trace.cause).collect()
     }
 
     #[test]
     fn the_latest_traces_of_a_parent_are_kept() {
         let mut traces = RecentTraces::new(1 << 20);
-        for number in 0..=MAX_OF_PARENT {
+        for number in 0..=MAX_PER_PARENT {
             add(&mut traces, "c", "a", &number.to_string());
         }
         add(&mut traces, "c", "ab", "of another");
         let kept = causes(&traces, "a");
-        assert_eq!((kept.len(), &*kept[0]), (MAX_OF_PARENT, "1"), "{kept:?}");
+        assert_eq!((kept.len(), &*kept[MAX_PER_PARENT - 1]), (MAX_PER_PARENT, "1"), "{kept:?}");
+        for _ in 0..MAX_PER_PARENT {
+            add(&mut traces, "c", "a", "paused");
+        }
+        assert_eq!(causes(&traces, "a")[..2], ["paused", "20"], "one without steps says as much as many");
+        add(&mut traces, "c", "with \"quotes\"", "odd");
+        assert_eq!(causes(&traces, "with \"quotes\""), ["odd"]);
     }
 
     #[test]
@@ -206,8 +237,10 @@ mod tests {
             for (controller, parent, length) in adds {
                 add(&mut traces, &format!("c{controller}"), &format!("p{parent}"), &"x".repeat(length));
                 prop_assert!(traces.bytes() <= max);
+                let all: usize = traces.controllers.values().map(|it| it.bytes).sum();
+                prop_assert_eq!(all, traces.bytes());
                 for of_controller in traces.controllers.values() {
-                    let kept: usize = of_controller.traces.values().map(Kept::bytes).sum();
+                    let kept: usize = of_controller.traces.values().map(PrintedTrace::bytes).sum();
                     let listed: usize = of_controller.parents.values().map(VecDeque::len).sum();
                     prop_assert_eq!((kept, listed), (of_controller.bytes, of_controller.traces.len()));
                 }

@@ -30,6 +30,8 @@ pub(super) struct Attempts {
     waited: Duration,
     /// An attempt wrote finalizers or claims.
     pub(super) wrote: bool,
+    /// Why the reconcile takes place, where somebody is told.
+    pub(super) cause: Option<String>,
 }
 
 impl ReconcileMemory {

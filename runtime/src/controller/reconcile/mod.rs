@@ -34,6 +34,7 @@ use crate::controller::heavy_work::HeavyWorkLimiter;
 use crate::controller::hooks::HookCaller;
 use crate::controller::related::RelatedObjects;
 use crate::controller::{Context, ControllerData};
+use crate::sync::lock;
 use memory::{Attempts, ReconcileMemory};
 use observe::Course;
 use parents::Parents;
@@ -112,7 +113,7 @@ impl Reconciler {
         retry_state: RetryState,
         attempts: &mut Attempts,
     ) -> Option<Outcome> {
-        let mut course = self.begins(&parent, retry_state);
+        let mut course = self.begins(&parent, retry_state, attempts);
         // Held until all is written.
         let memory = match self.memory.reserve(&self.data, attempts).await {
             Ok(memory) => memory,
@@ -125,7 +126,7 @@ impl Reconciler {
         // It may have changed while this waited; where it is gone, another attempt sees it.
         let now = self.data.parents.get(&parent.key)?;
         let world = Attempt::new(self, &memory, &parent.key, retry_state);
-        let watched = Watched::new(&world);
+        let watched = Watched::keeping(self.data.traces.are_kept(), &world);
         let report = reconcile(&watched, now, attempts.start(retry_state)).await;
         course.steps = watched.into_steps();
         course.changing = world.changing();
@@ -201,7 +202,9 @@ impl Reconciler {
             }
             outcome => outcome,
         };
-        self.trace(parent, course, TraceEnd::of(&result), outcome);
+        if report.reached != Reached::Ignored {
+            self.trace(parent, course, TraceEnd::of(&result), outcome);
+        }
         outcome
     }
 
@@ -209,6 +212,9 @@ impl Reconciler {
     fn note_settled(&self, parent: &Object) {
         let settled = || Some((self.data.parent_id(parent), self.hooks.identity()?));
         self.data.brake.with(|brake, now| brake.still_settled(settled, now));
+        if self.data.tells_causes() {
+            lock(&self.data.causes).settled(&parent.key);
+        }
         self.parents.changing.forget(&parent.key);
     }
 

@@ -8,8 +8,10 @@ use metahook_core::object::Object;
 use metahook_core::reconcile::outcome::{Changed, Outcome, Retry, RetryState};
 use metahook_core::reconcile::trigger::Beginning;
 use metahook_core::reconcile::watched::Step;
+use metahook_core::trace::recent::PrintedTrace;
 use metahook_core::trace::{self, ReconcileTrace, TraceEnd};
 
+use super::memory::Attempts;
 use super::{ReconcileError, Reconciler};
 use crate::controller::observer::{Observed, ReconcileEnd, Reconciled};
 use crate::sync::lock;
@@ -29,11 +31,14 @@ pub(super) struct Course {
 }
 
 impl Reconciler {
-    pub(super) fn begins(&self, parent: &Object, retry_state: RetryState) -> Course {
+    pub(super) fn begins(&self, parent: &Object, retry_state: RetryState, attempts: &mut Attempts) -> Course {
         let beginning = || Beginning::of(parent, self.hooks.identity());
-        let cause = || lock(&self.data.causes).take(&parent.key, beginning(), retry_state);
-        let cause = self.data.tells_causes().then(cause).unwrap_or_default();
-        tracing::debug!(cause, "reconcile");
+        if attempts.cause.is_none() && self.data.tells_causes() {
+            let cause = lock(&self.data.causes).take(&parent.key, beginning(), retry_state);
+            tracing::debug!(cause, "reconcile");
+            attempts.cause = Some(cause);
+        }
+        let cause = attempts.cause.clone().unwrap_or_default();
         Course {
             start: Instant::now(),
             cause,
@@ -46,7 +51,7 @@ impl Reconciler {
     /// Keeps the trace of a reconcile that ended.
     pub(super) fn trace(&self, parent: &Object, course: Course, end: TraceEnd, outcome: Outcome) {
         let resource = &self.data.parents.resource;
-        self.data.traces.add((resource, &parent.key), || {
+        self.data.traces.add(|| {
             let Course { start, cause, steps: (steps, left_out), .. } = course;
             let took = start.elapsed();
             let began = Timestamp::now().checked_sub(took).unwrap_or_default();
@@ -60,7 +65,8 @@ impl Reconciler {
                 end,
                 next: outcome.delay(),
             };
-            ReconcileTrace::new(reconciled, &steps, left_out)
+            let trace = ReconcileTrace::new(reconciled, &steps, left_out);
+            PrintedTrace::new((resource, &parent.key), trace)
         });
     }
 
