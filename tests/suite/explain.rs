@@ -156,14 +156,32 @@ pub(crate) async fn explain_shows_no_secret_and_refuses_users_without_rights(
 
     test.make(&test.within(&SERVICE_ACCOUNT), json!({ "metadata": { "name": "nobody" } })).await?;
     let name = test.name().to_owned();
-    let token = test.plane().kubectl().run(&["create", "token", "nobody", "-n", &name]).await?;
+    let kubectl = test.plane().kubectl();
+    let account = format!("--serviceaccount={name}:viewer");
+    for line in [
+        &["create", "serviceaccount", "viewer", "-n", &name][..],
+        &["create", "rolebinding", "viewer", "--clusterrole=cluster-admin", &account, "-n", &name],
+    ] {
+        kubectl.run(line).await?;
+    }
     let file = test.plane().scratch().join(format!("{name}-token"));
+    let flag = format!("--token-file={}", file.display());
+    // The token that the command has made where a kubeconfig has none is for this audience, and is good for nothing else.
+    for audience in ["metahook", "another"] {
+        let audience_flag = format!("--audience={audience}");
+        std::fs::write(
+            &file,
+            kubectl.run(&["create", "token", "viewer", &audience_flag, "-n", &name]).await?,
+        )?;
+        let shown = explain(test, server, [&kind, "p"], &[&flag]).await;
+        ensure!(shown.is_ok() == (audience == "metahook"), "{audience}: {shown:?}");
+    }
+    let token = kubectl.run(&["create", "token", "nobody", "-n", &name]).await?;
     for (token, says) in [
         (token.as_str(), format!("User \"system:serviceaccount:{name}:nobody\" cannot get ")),
         ("no-token-of-anybody", "the API server does not take the token".to_owned()),
     ] {
         std::fs::write(&file, token)?;
-        let flag = format!("--token-file={}", file.display());
         let refused = explain(test, server, [&kind, "p"], &[&flag]).await.err().context("it was shown")?;
         ensure!(format!("{refused:#}").contains(&says), "{refused:#}");
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::os::unix::fs::symlink;
 
 use acceptance::api::{Objects, POD};
 use acceptance::control_plane::ControlPlane;
@@ -12,6 +13,7 @@ use acceptance::objects::{text, uid};
 use acceptance::oci::{self, Effort, Layout};
 use acceptance::paths;
 use anyhow::{Context, Result, ensure};
+use tokio::process::Command;
 
 use crate::tutorial::{prints, types};
 
@@ -40,9 +42,32 @@ pub(crate) async fn the_server_runs_as_a_pod_and_comes_back_after_kill_9(test: &
     types(&kubectl, "-n metacontroller rollout status statefulset/metacontroller --timeout=60s").await?;
     grant(test, &kubectl).await?;
     tutorial(&kubectl).await?;
+    explained(&plane).await?;
     println!("memory of the server in its Pod, while it hosts the tutorial: {}", memory(&plane).await?);
     killed(&plane, &kubectl).await?;
     replicated(&plane, &kubectl).await
+}
+
+/// `metahook explain` finds the server's Pod, and has a port forwarded to it.
+async fn explained(plane: &ControlPlane) -> Result<()> {
+    let bin = plane.scratch().join("bin");
+    std::fs::create_dir(&bin)?;
+    symlink(plane.binaries().kubectl(), bin.join("kubectl"))?;
+    let path = std::env::var("PATH").context("PATH")?;
+    let output = Command::new(paths::server()?)
+        .args(["explain", "pod", "hello/your-name", "--kubeconfig"])
+        .arg(plane.kubeconfig())
+        .env("PATH", format!("{}:{path}", bin.display()))
+        .output()
+        .await?;
+    let [said, errors] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    ensure!(
+        said.contains("CompositeController hello-controller: HelloWorld hello/your-name, "),
+        "{said}{errors}"
+    );
+    ensure!(said.contains("create      Pod hello/your-name"), "{said}");
+    Ok(())
 }
 
 /// With the manifests' component for leader election there are two Pods: when the leader's goes, the other one goes on.
