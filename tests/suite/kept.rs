@@ -69,6 +69,10 @@ async fn edit(test: &mut Fixture, all: &[Value], controller: &Value) -> Result<(
     runs(test, 4).await?;
     let log = std::fs::read_to_string(test.server().log())?;
     ensure!(log.contains("its ConfigMaps were edited: their bytes have the digest"), "{log}");
+    let (name, begin) = (test.name().to_owned(), digest.get(..12).unwrap_or_default());
+    let refused =
+        command(test, &["rollback", &name, "--to", begin]).await.err().context("it was put back")?;
+    ensure!(format!("{refused:#}").contains("edited"), "{refused:#}");
     Ok(())
 }
 

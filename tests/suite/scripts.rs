@@ -88,7 +88,7 @@ const WRONG: [(&str, &str); 15] = [
     ("def sync(request):\n    return len(bytearray(50 << 20)) * 'x'\n", "of memory and may have 64Mi"),
     (
         "import socket\n",
-        "sync.py:1: ModuleNotFoundError: No module named 'socket'; see \"What a script may import\"",
+        "sync.py:1: ModuleNotFoundError: No module named 'socket'; see \"What a script may import\" in the book's page about Python for how to bring others; there are files that the hook mounts, and base64, ",
     ),
     ("def sync(request):\n    return open('/etc/passwd').read()\n", "sync.py:2: FileNotFoundError"),
 ];

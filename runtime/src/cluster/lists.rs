@@ -15,12 +15,10 @@ struct Page {
     metadata: PageMetadata,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Deserialize)]
 struct PageMetadata {
-    #[serde(rename = "continue")]
+    #[serde(default, rename = "continue")]
     next: String,
-    resource_version: String,
 }
 
 /// Events about one object.
@@ -54,11 +52,32 @@ impl ApiClient {
         Ok(listed.iter().filter_map(|event| serde_json::from_str(event.get()).ok()).collect())
     }
 
-    /// The version of the cluster, or of what keeps objects of this kind in it, as it is now, where it can be told.
+    /// The version of the cluster, or of what keeps objects of this kind in it, as it is now, where it can be told. No limit of
+    /// requests holds it up.
     pub(crate) async fn cluster_version(&self, resource: &Resource, namespace: &str) -> Option<u128> {
+        #[derive(Deserialize)]
+        struct First {
+            items: Option<Vec<Item>>,
+            metadata: Versioned,
+        }
+        #[derive(Deserialize)]
+        struct Item {
+            metadata: Versioned,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Versioned {
+            resource_version: String,
+        }
         let path = format!("{}?limit=1", list_path(resource, namespace));
-        let page: Page = body(&self.get_as(Answers::Metadata, &path).await.ok()?).ok()?;
-        page.metadata.resource_version.parse().ok()
+        let answer = self.for_leases().get_as(Answers::First, &path).await.ok()?;
+        let First { items, metadata } = body(&answer).ok()?;
+        let version: u128 = metadata.resource_version.parse().ok()?;
+        // An aggregated API server may number its lists in another way than its objects.
+        let all = items.unwrap_or_default();
+        let is_as_old =
+            |item: &Item| item.metadata.resource_version.parse().is_ok_and(|it: u128| it <= version);
+        all.iter().all(is_as_old).then_some(version)
     }
 
     /// As [`ApiClient::list`]; [`Answers::Metadata`]: of each object its metadata alone.

@@ -25,6 +25,9 @@ const PANIC_DELAY: Duration = Duration::from_secs(1);
 /// A store that gave way asks as often whether it may be listed again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A watch that broke waits no longer for the version of the cluster.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Place and client that a store is fed from.
 pub(super) struct Fed {
     pub(super) resource: Arc<Resource>,
@@ -91,7 +94,7 @@ impl Fed {
                         events.set(watch_resource(api, resource, namespace, None));
                     }
                     drop(store);
-                    if self.went_back(&versions).await {
+                    if !is_ungranted && self.went_back(&versions).await {
                         api.restores.note(&resource.gvk.kind);
                     }
                     continue;
@@ -129,9 +132,10 @@ impl Fed {
     /// Whether the cluster is older now than what was seen of it: a watch that is taken up again would not tell.
     async fn went_back(&self, versions: &Growing) -> bool {
         let Some(newest) = versions.last() else { return false };
-        let now =
-            self.api.cluster_version(&self.resource, self.namespace.as_deref().unwrap_or_default()).await;
-        now.is_some_and(|now| now < newest)
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        let now = self.api.cluster_version(&self.resource, namespace);
+        let now = tokio::time::timeout(VERSION_TIMEOUT, now).await;
+        now.ok().flatten().is_some_and(|now| now < newest)
     }
 }
 

@@ -180,17 +180,20 @@ async fn a_store_begins_anew_where_versions_go_backwards() {
     assert_eq!(restored(&[], None, true, other.clone()).await, (other, 1));
 }
 
-/// How often everything begins anew where the watch breaks after version 60 and the cluster says that it has this one.
-async fn restores_after_a_break(now: u64) -> u64 {
+/// How often everything begins anew where the watch breaks after a list with version 50, and perhaps an event, and the cluster says that
+/// it has this version now.
+async fn restores_after_a_break(told: Option<u64>, now: u64) -> u64 {
     let watches = AtomicUsize::new(0);
-    let told = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", config_map(60, "watched"));
+    let event =
+        |version| format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", config_map(version, "watched"));
+    let told = told.map(event).unwrap_or_default();
     let is_asked = Arc::new(AtomicUsize::new(0));
     let asked = Arc::clone(&is_asked);
     let api = fake::answering(move |request| {
         if is_watch(request) {
             return match watches.fetch_add(1, Ordering::Relaxed) {
                 0 => answer(200, &told),
-                1 => forbidden(),
+                1 => answer(500, "broken"),
                 _ => answer(200, ""),
             };
         }
@@ -212,8 +215,10 @@ async fn restores_after_a_break(now: u64) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn a_restored_cluster_is_noticed_where_a_watch_broke() {
     // The API server would hold the watch until version 60, and say nothing of what is older.
-    assert_eq!(restores_after_a_break(59).await, 1);
-    assert_eq!(restores_after_a_break(60).await, 0);
+    assert_eq!(restores_after_a_break(Some(60), 59).await, 1);
+    assert_eq!(restores_after_a_break(Some(60), 60).await, 0);
+    assert_eq!(restores_after_a_break(None, 49).await, 1);
+    assert_eq!(restores_after_a_break(None, 50).await, 0);
 }
 
 fn large_map(version: u64) -> String {

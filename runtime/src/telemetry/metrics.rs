@@ -334,6 +334,8 @@ mod tests {
         meter.counts().parents = 2;
         meter.counts().held = 1;
         meter.counts().throttled = 3;
+        meter.counts().paused = 4;
+        meter.counts().failing = 5;
         let text = metrics.text();
         let labels = r#"controller_name="c",controller_type="CompositeController""#;
         for line in [
@@ -347,6 +349,8 @@ mod tests {
             "metahook_module_compilations_total 3".to_owned(),
             format!("metahook_parents_held{{{labels}}} 1"),
             format!("metahook_parents_throttled{{{labels}}} 3"),
+            format!("metahook_parents_paused{{{labels}}} 4"),
+            format!("metahook_parents_failing{{{labels}}} 5"),
             "metahook_watches 0".to_owned(),
             "metahook_watches_broken 0".to_owned(),
             r#"leader_election_master_status{name="metacontroller"} 1"#.to_owned(),

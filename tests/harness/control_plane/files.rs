@@ -153,6 +153,8 @@ pub(super) fn controller_manager_flags(files: &Files) -> Vec<String> {
         // With the defaults (20 and 30) the first ServiceAccount comes seconds later.
         "--kube-api-qps=500".to_owned(),
         "--kube-api-burst=1000".to_owned(),
+        // Each test leaves a namespace, and each is emptied of all kinds of all tests.
+        "--concurrent-namespace-syncs=40".to_owned(),
     ]
 }
 

@@ -26,6 +26,8 @@ use super::{ExplainError, Explainer};
 /// The port of `--inspection-address` in the manifests.
 const PORT: u16 = 9797;
 
+const FLAG: &str = "inspection-address";
+
 /// The label of the server's Pods.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "metacontroller");
 
@@ -93,13 +95,15 @@ impl Explainer {
             match (asked, &mut explained) {
                 (Ok(more), Some(known)) => {
                     known.reconciles.extend(more.reconciles);
-                    known.hidden_parents += more.hidden_parents;
+                    known.hidden_parents = known.hidden_parents.max(more.hidden_parents);
                 }
                 (Ok(first), none) => *none = Some(first),
                 (Err(error), _) => failed = Some(error),
             }
         }
-        let Some(mut explained) = explained else {
+        // What those that answered do not know, one that did not answer may know.
+        let says = |it: &Explained| !it.reconciles.is_empty() || it.hidden_parents > 0;
+        let Some(mut explained) = explained.filter(|it| failed.is_none() || says(it)) else {
             let none = || ServerError::NoPod { namespace: self.server_namespace.clone() }.into();
             return Err(failed.unwrap_or_else(none));
         };
@@ -143,7 +147,7 @@ impl Explainer {
         let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let failed = |why: String| ServerError::Forward { pod: name.to_owned(), why };
         let mut command = Command::new("kubectl");
-        command.args(["port-forward", "--namespace", &self.server_namespace]);
+        command.args(["port-forward", "--address=127.0.0.1", "--namespace", &self.server_namespace]);
         if let Some(kubeconfig) = &self.kubeconfig {
             command.arg("--kubeconfig").arg(kubeconfig);
         }
@@ -203,22 +207,28 @@ async fn hear(mut errors: BufReader<ChildStderr>, said: Arc<Mutex<String>>) {
 fn port(pod: &Value) -> u16 {
     let lists = ["/spec/containers/0/args", "/spec/containers/0/command"].map(|list| pod.pointer(list));
     let words = lists.into_iter().flatten().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
-    let given = words.filter_map(|word| word.strip_prefix("--inspection-address=")?.rsplit(':').next());
-    given.filter_map(|port| port.parse().ok()).next_back().unwrap_or(PORT)
+    let words: Vec<_> = words.map(|word| word.trim_start_matches('-')).collect();
+    let apart = words.iter().zip(words.iter().skip(1)).filter(|(flag, _)| **flag == FLAG);
+    let given = words.iter().filter_map(|word| word.strip_prefix(FLAG)?.strip_prefix('='));
+    let addresses = given.chain(apart.map(|(_, address)| *address));
+    addresses.filter_map(|address| address.rsplit(':').next()?.parse().ok()).next_back().unwrap_or(PORT)
 }
 
 async fn ask(server: &Reached, token: &str, object: &TracedObject) -> Result<Explained, ServerError> {
     let asked = tokio::time::timeout(ANSWER_TIMEOUT, exchange(&server.address, token, object)).await;
-    let unreachable = |why: String| {
+    let unreachable = async |why: String| {
+        // kubectl says why at the same moment.
+        tokio::time::sleep(Duration::from_millis(200)).await;
         let said = server.forwarded.as_ref().map(|forwarded| lock(&forwarded.said).trim().to_owned());
         let said = said.filter(|said| !said.is_empty()).map_or_else(String::new, |said| format!(" ({said})"));
         ServerError::Unreachable { address: server.address.clone(), why: why + &said }
     };
     let (status, body) = match asked {
         Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => return Err(unreachable(error)),
+        Ok(Err(error)) => return Err(unreachable(error).await),
         Err(_elapsed) => {
-            return Err(unreachable(format!("nothing came within {} s", ANSWER_TIMEOUT.as_secs())));
+            let why = format!("nothing came within {} s", ANSWER_TIMEOUT.as_secs());
+            return Err(unreachable(why).await);
         }
     };
     if status != StatusCode::OK {
@@ -264,6 +274,7 @@ mod tests {
     fn the_port_of_a_pod_is_that_of_its_arguments() {
         let pod = |args: Value| json!({ "spec": { "containers": [{ "args": args }] } });
         assert_eq!(port(&pod(json!(["serve", "--inspection-address=127.0.0.1:7"]))), 7);
+        assert_eq!(port(&pod(json!(["-inspection-address", "localhost:8"]))), 8);
         assert_eq!(port(&pod(json!(["serve"]))), PORT);
     }
 }

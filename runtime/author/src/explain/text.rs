@@ -243,9 +243,18 @@ mod tests {
     }
 
     fn printed(object: &TracedObject, reconciles: Vec<ReconcileTrace>, max: usize) -> String {
+        printed_with(0, object, reconciles, max)
+    }
+
+    fn printed_with(
+        hidden_parents: usize,
+        object: &TracedObject,
+        reconciles: Vec<ReconcileTrace>,
+        max: usize,
+    ) -> String {
         let mut out = Vec::new();
-        print(&mut out, object, &Explained { version: "1".to_owned(), reconciles, hidden_parents: 0 }, max)
-            .unwrap();
+        let explained = Explained { version: "1".to_owned(), reconciles, hidden_parents };
+        print(&mut out, object, &explained, max).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -270,6 +279,29 @@ mod tests {
             )
         );
         assert!(of_child.ends_with("1 more: --count shows them\n"), "{of_child}");
+    }
+
+    #[test]
+    fn what_is_not_shown_and_what_was_not_done_is_said() {
+        let mut cut = trace();
+        cut.steps.truncate(3);
+        let said = printed_with(2, &pod("web"), vec![cut.clone()], 5);
+        assert!(said.starts_with("The reconciles of 2 parents are not shown"), "{said}");
+        assert!(
+            said.contains("  not done    replace Pod demo/web\n") && !said.contains("not done    delete"),
+            "{said}"
+        );
+        cut.left_out = 1;
+        let said = printed(&pod("web"), vec![cut], 5);
+        assert!(said.contains("1 more step\n") && !said.contains("not done"), "{said}");
+    }
+
+    #[test]
+    fn a_message_does_nothing_to_the_terminal() {
+        let mut odd = trace();
+        odd.end = TraceEnd::Failed("\u{1b}[2Jone\ntwo".to_owned());
+        let said = printed(&pod("web"), vec![odd], 5);
+        assert!(said.contains("failed      \\u{1b}[2Jone\n              two\n"), "{said}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A world that is watched: each step of a reconcile, in order, whatever the world behind it.
 
+use std::error::Error;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +15,6 @@ use crate::children::write_history::{Drift, WriteHistory};
 use crate::children::{Op, Plan, Skip};
 use crate::decorator::Decoration;
 use crate::decorator::conflicts::Resolution;
-use crate::error_chain;
 use crate::hash::Fingerprint;
 use crate::hook::Usage;
 use crate::object::cached::CachedObject;
@@ -28,6 +28,7 @@ use crate::reconcile::ports::{
     Record, Remember, WriteAnswer, WriteError,
 };
 use crate::settled::{CacheRevision, SettledParents};
+use crate::{error_chain, shorten_middle};
 
 /// A world whose steps are kept.
 pub struct Watched<'w, W> {
@@ -47,6 +48,13 @@ const MAX_STEPS: usize = 1000;
 
 /// Places of drift that are kept of a child.
 const MAX_PLACES: usize = 10;
+
+/// Bytes of an error.
+const MAX_ERROR: usize = 1024;
+
+fn message(error: &dyn Error) -> String {
+    shorten_middle(&error_chain(error), MAX_ERROR)
+}
 
 /// A step of a reconcile that reaches out of its own data, or decides about what does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,13 +126,14 @@ impl<'w, W> Watched<'w, W> {
         (steps, left_out)
     }
 
-    /// `step` is made only where it is kept. Calls, the plan and what failed always find room.
+    /// `step` is made only where it is kept. Calls, the plan and what failed have as much room again.
     fn note(&self, step: impl FnOnce() -> Step) {
         if !self.is_kept {
             return;
         }
         let (step, mut kept) = (step(), self.lock());
-        if kept.steps.len() < MAX_STEPS || step.says_why() {
+        let room = if step.says_why() { 2 * MAX_STEPS } else { MAX_STEPS };
+        if kept.steps.len() < room {
             kept.steps.push(step);
         } else {
             kept.left_out += 1;
@@ -137,7 +146,7 @@ impl<'w, W> Watched<'w, W> {
 }
 
 impl Step {
-    /// Whether it says why things went as they did. There are few of these in a reconcile.
+    /// Whether it says why things went as they did. There are few of these in most reconciles.
     pub fn says_why(&self) -> bool {
         match self {
             Self::Asked { is_older, error, .. } => !is_older || error.is_some(),
@@ -245,7 +254,7 @@ impl<W: CallHooks + Observe> CallHooks for Watched<'_, W> {
             let took = self.world.now().saturating_sub(start);
             let (usage, error) = match &answer {
                 Ok(answer) => (answer.usage, None),
-                Err(error) => (None, Some(error_chain(error))),
+                Err(error) => (None, Some(message(error))),
             };
             Step::Asked { hook, is_older, took, usage, error }
         });
@@ -275,7 +284,7 @@ impl<W: CarryOut> CarryOut for Watched<'_, W> {
             let end = match &answer {
                 Ok(WriteAnswer { changed: true, .. }) => WriteEnd::Changed,
                 Ok(WriteAnswer { changed: false, .. }) => WriteEnd::NoEffect,
-                Err(error) => WriteEnd::Failed(error_chain(error)),
+                Err(error) => WriteEnd::Failed(message(error)),
             };
             let reason = reason.map(ToString::to_string);
             Step::Wrote { verb: op.verb(), id: op.id().clone(), reason, end }

@@ -31,7 +31,7 @@ pub struct Explained {
     pub version: String,
     /// The latest one first.
     pub reconciles: Vec<ReconcileTrace>,
-    /// Parents whose reconciles are not shown, as the user may not get them.
+    /// Parents whose reconciles are not shown: the user may not get them, or there are too many.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hidden_parents: usize,
 }
@@ -143,7 +143,7 @@ pub enum TracedWriteEnd {
     Failed(String),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TraceEnd {
     Unchanged,
@@ -223,7 +223,7 @@ impl TracedObject {
         Self::new(&id.resource, &id.key)
     }
 
-    /// Whether both are one object, whatever the case of the kind.
+    /// Whether both are one object. The kind follows from the resource.
     pub fn is(&self, other: &Self) -> bool {
         (&self.group, &self.resource, &self.namespace, &self.name)
             == (&other.group, &other.resource, &other.namespace, &other.name)

@@ -23,13 +23,15 @@ pub(crate) enum Answers {
     Page,
     /// Like a page, of each object its metadata alone.
     Metadata,
+    /// As [`Answers::Metadata`], of one object: pages of others are not like it.
+    First,
     Large,
 }
 
 impl Answers {
     pub(super) fn bound(self) -> u64 {
         match self {
-            Self::Object => MAX_OBJECT,
+            Self::Object | Self::First => MAX_OBJECT,
             Self::Page | Self::Metadata | Self::Large => MAX_LARGE,
         }
     }
@@ -37,7 +39,9 @@ impl Answers {
     /// The content type that is asked for.
     pub(super) fn accept(self) -> &'static str {
         match self {
-            Self::Metadata => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            Self::Metadata | Self::First => {
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+            }
             Self::Object | Self::Page | Self::Large => "application/json",
         }
     }

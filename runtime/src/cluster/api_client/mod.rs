@@ -244,7 +244,7 @@ impl ApiClient {
         let exchange = async {
             let answer = match answers {
                 Answers::Page | Answers::Metadata => self.transport.list(request).await,
-                Answers::Object | Answers::Large => self.transport.send(request).await,
+                Answers::Object | Answers::First | Answers::Large => self.transport.send(request).await,
             };
             let (head, body) = answer.map_err(unanswered)?.into_parts();
             if let Some(after) = busy(head.status, &head.headers, MAX_API_DELAY) {

@@ -30,7 +30,7 @@ pub(super) struct Attempts {
     waited: Duration,
     /// An attempt wrote finalizers or claims.
     pub(super) wrote: bool,
-    /// Why the reconcile takes place, where somebody is told.
+    /// Why the reconcile takes place, where the log or a trace has it.
     pub(super) cause: Option<String>,
 }
 
