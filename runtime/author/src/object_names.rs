@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use metahook_core::object::id::{Key, ObjectId, Resource};
+use metahook_core::object::id::{Gvr, Key, ObjectId, Resource};
+use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
 
 use crate::controllers::{full_name, is_named};
 
@@ -18,6 +19,22 @@ pub enum NameError {
     SeveralKinds { kind: String, found: String, example: String },
     #[error("{0} has no namespaces, and {1:?} names one: leave it out")]
     NoNamespace(String, String),
+}
+
+/// Those of the kinds that the API server serves, in whatever version.
+pub(crate) async fn served(
+    discovery: &Discovery,
+    kinds: BTreeSet<Gvr>,
+) -> Result<BTreeSet<Arc<Resource>>, DiscoveryError> {
+    let mut served = BTreeSet::new();
+    for kind in kinds {
+        match discovery.resolve_any_version(&kind).await {
+            Ok(resource) => drop(served.insert(resource)),
+            Err(error) if error.is_not_served() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(served)
 }
 
 /// `namespace`: where the object is whose name has none.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::controllers::{self, FindError, KINDS, is_named, resource};
-use crate::object_names::{NameError, object_id, one_of};
+use crate::object_names::{NameError, object_id, one_of, served};
 
 /// The cluster is looked at so often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(300);
@@ -104,15 +104,7 @@ impl Pauser {
                 hosted.push((name, controller));
             }
         }
-        let mut known = BTreeSet::new();
-        for parent in parents {
-            match discovery.resolve_any_version(&parent).await {
-                Ok(resource) => drop(known.insert(resource)),
-                Err(error) if error.is_not_served() => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let resource = one_of(kind, "reconciles", &known)?;
+        let resource = one_of(kind, "reconciles", &served(&discovery, parents).await?)?;
         let of_kind = resource.gvr();
         let tells = |(name, controller): (String, Value)| tells(&controller, &of_kind).then_some(name);
         let tell = hosted.into_iter().filter_map(tells).collect();

@@ -200,7 +200,7 @@ pub(crate) struct ControllerData {
     pub(crate) started: Instant,
     pub(crate) observer: Observer,
     pub(crate) traces: Traces,
-    /// Filled where somebody is told of each reconcile.
+    /// Filled where the log or a trace has the cause of each reconcile.
     pub(crate) causes: Mutex<Causes>,
 }
 
@@ -245,7 +245,7 @@ impl ControllerData {
         self.traces.are_kept() || tracing::enabled!(tracing::Level::DEBUG)
     }
 
-    /// Remembers why parents are reconciled, where somebody is told of it. `how`: the object came, went, or changed.
+    /// Remembers why parents are reconciled, where the log or a trace has it. `how`: the object came, went, or changed.
     pub(crate) fn note_cause(&self, parents: &BTreeSet<Key>, kind: &Resource, object: &Key, how: &str) {
         if self.tells_causes() && !parents.is_empty() {
             lock(&self.causes).object_changed(parents, &format!("{} {object} {how}", kind.gvk.kind));

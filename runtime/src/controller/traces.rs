@@ -7,7 +7,7 @@ use metahook_core::trace::{ReconcileTrace, TracedObject};
 
 use crate::sync::lock;
 
-/// Keeps nothing by default, as where nobody can ask.
+/// Keeps nothing by default: a server without --inspection-address shows no trace.
 #[derive(Clone, Default)]
 pub(crate) struct Traces(Option<Arc<Mutex<RecentTraces>>>);
 

@@ -1,7 +1,7 @@
 //! Address where people look into the running server: `metahook explain` asks it for the traces of a parent or a child.
 //!
 //! # Guarantees
-//! - It listens on localhost alone: whoever is elsewhere comes through a port that `kubectl` forwards.
+//! - It listens on localhost alone: users elsewhere have `kubectl` forward a port to it.
 //! - Each request has a token of the cluster. What is about an object is shown to users who may `get` that object.
 //! - No page of a browser can ask: a request names localhost as its host and has no origin.
 //! - No request changes anything.
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, HOST, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use metahook_core::trace::{Explained, ReconcileTrace, TracedObject};
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
 use crate::controller::traces::Traces;
-use crate::telemetry::http::{ListenError, bind, serve as serve_requests};
+use crate::telemetry::http::{ListenError, bind, page, serve as serve_requests};
 use guard::{Guard, Refusal};
 
 /// Requests that are worked on at once.
@@ -131,9 +131,7 @@ fn parents_of(traces: &[ReconcileTrace], object: &TracedObject) -> Vec<TracedObj
 }
 
 fn answer(status: StatusCode, json: String) -> Response<String> {
-    let mut page = Response::new(json);
-    *page.status_mut() = status;
-    page.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut page = page(status, "application/json", json);
     page.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     page
 }

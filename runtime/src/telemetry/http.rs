@@ -196,7 +196,7 @@ fn text(status: StatusCode, text: &str) -> Response<String> {
     page(status, "text/plain; charset=utf-8", text.to_owned())
 }
 
-fn page(status: StatusCode, content_type: &'static str, text: String) -> Response<String> {
+pub(crate) fn page(status: StatusCode, content_type: &'static str, text: String) -> Response<String> {
     let mut page = Response::new(text);
     *page.status_mut() = status;
     page.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -73,7 +73,7 @@ struct Reached {
     forwarded: Option<Forwarded>,
 }
 
-/// A `kubectl` that forwards a port. Its output is read as long as it runs: it would end where nobody does.
+/// A `kubectl` that forwards a port. Two tasks read its output as long as it runs: it ends at the first write that no process reads.
 struct Forwarded {
     _child: Child,
     /// What it says of errors.

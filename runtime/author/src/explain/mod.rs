@@ -16,7 +16,7 @@ use metahook_server::cluster::objects::RequestError;
 use metahook_server::cluster::tokens::TokenError;
 
 use crate::controllers::{KINDS, resource};
-use crate::object_names::{NameError, object_id, one_of};
+use crate::object_names::{NameError, object_id, one_of, served};
 use inspected_server::ServerError;
 pub use text::print;
 
@@ -73,14 +73,6 @@ impl Explainer {
                 named.extend(children_of(&controller));
             }
         }
-        let mut known = BTreeSet::new();
-        for kind in named {
-            match discovery.resolve_any_version(&kind).await {
-                Ok(resource) => drop(known.insert(resource)),
-                Err(error) if error.is_not_served() => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(one_of(kind, "reconciles or makes", &known)?)
+        Ok(one_of(kind, "reconciles or makes", &served(&discovery, named).await?)?)
     }
 }

@@ -28,7 +28,7 @@ use crate::reconcile::ports::{
     Record, Remember, WriteAnswer, WriteError,
 };
 use crate::settled::{CacheRevision, SettledParents};
-use crate::{error_chain, shorten_middle};
+use crate::{error_chain, shorten, shorten_middle};
 
 /// A world whose steps are kept.
 pub struct Watched<'w, W> {
@@ -47,7 +47,10 @@ struct Kept {
 const MAX_STEPS: usize = 1000;
 
 /// Places of drift that are kept of a child.
-const MAX_PLACES: usize = 10;
+const MAX_PLACES: usize = 5;
+
+/// Bytes of one.
+const MAX_PLACE: usize = 100;
 
 /// Bytes of an error.
 const MAX_ERROR: usize = 1024;
@@ -162,7 +165,7 @@ impl Decisions {
         let left = left.map(|(id, skip)| (id.clone(), skip.to_string()));
         let problems = plan.problems.iter().map(|(id, problem)| (id.clone(), problem.to_string()));
         let drifts = plan.drifts.iter().map(|drift| {
-            let places = drift.values.iter().take(MAX_PLACES).map(|place| place.path.clone());
+            let places = drift.values.iter().take(MAX_PLACES).map(|place| shorten(&place.path, MAX_PLACE));
             (drift.id.clone(), places.collect())
         });
         let kept = |all: usize| all.saturating_sub(MAX_STEPS);

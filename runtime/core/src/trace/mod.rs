@@ -11,17 +11,13 @@ use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
 use crate::reconcile::outcome::{Changed, Failure, Retry};
 use crate::reconcile::watched::{Decisions, Step, WriteEnd};
-use crate::{shorten, shorten_middle};
+use crate::shorten_middle;
 
 /// Steps, and decisions of a plan, that a trace shows.
 const MAX_SHOWN: usize = 100;
 
 /// Bytes of a message.
 const MAX_MESSAGE: usize = 1024;
-
-/// Places of drift of a child, and bytes of one.
-const MAX_PLACES: usize = 5;
-const MAX_PLACE: usize = 100;
 
 /// What the server answers about an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -245,7 +241,7 @@ impl TracedStep {
                 older: *is_older,
                 took_us: micros(*took),
                 usage: *usage,
-                error: error.as_deref().map(message),
+                error: error.clone(),
             },
             Step::Planned(decisions) => Self::planned(decisions),
             Step::RecordedDeletions => Self::RecordedDeletions,
@@ -266,9 +262,7 @@ impl TracedStep {
         let Decisions { writes, drifts, left, unchanged, left_out } = decisions;
         let drift = |id: &ObjectId| {
             let found = drifts.iter().find(|(drifted, _)| drifted == id);
-            found.map(|(_, places)| {
-                places.iter().take(MAX_PLACES).map(|place| shorten(place, MAX_PLACE)).collect()
-            })
+            found.map(|(_, places)| places.clone())
         };
         let write = |(verb, id): &(&'static str, ObjectId)| PlannedWrite {
             verb: (*verb).to_owned(),
@@ -309,7 +303,7 @@ impl TracedWriteEnd {
         match end {
             WriteEnd::Changed => Self::Changed,
             WriteEnd::NoEffect => Self::NoEffect,
-            WriteEnd::Failed(error) => Self::Failed(message(error)),
+            WriteEnd::Failed(error) => Self::Failed(error.clone()),
         }
     }
 }

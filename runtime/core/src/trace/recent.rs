@@ -79,10 +79,6 @@ impl RecentTraces {
         Self { max, bytes: 0, controllers: BTreeMap::new(), next: 0 }
     }
 
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Adds the trace of a reconcile. One that is larger than the bound is not kept. One without steps takes the place of one
     /// before it that says the same.
     pub fn add(&mut self, trace: PrintedTrace) {
@@ -227,7 +223,7 @@ mod tests {
             add(&mut traces, "busy", &format!("p-{number}"), "again");
         }
         assert_eq!(causes(&traces, "a"), ["once"]);
-        assert!(traces.bytes() > 15_000, "{}", traces.bytes());
+        assert!(traces.bytes > 15_000, "{}", traces.bytes);
     }
 
     #[test]
@@ -248,9 +244,9 @@ mod tests {
             for (controller, parent, length) in adds {
                 let cause = length.map_or_else(|| "paused".to_owned(), |length| "x".repeat(length));
                 add(&mut traces, &format!("c{controller}"), &format!("p{parent}"), &cause);
-                prop_assert!(traces.bytes() <= max);
+                prop_assert!(traces.bytes <= max);
                 let all: usize = traces.controllers.values().map(|it| it.bytes).sum();
-                prop_assert_eq!(all, traces.bytes());
+                prop_assert_eq!(all, traces.bytes);
                 for of_controller in traces.controllers.values() {
                     let kept: usize = of_controller.traces.values().map(PrintedTrace::bytes).sum();
                     let listed: usize = of_controller.parents.values().map(VecDeque::len).sum();

@@ -10,6 +10,7 @@ use http::{Method, StatusCode};
 use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Resource, Uid};
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::cluster::api_client::{Answer, ApiClient, MERGE_PATCH, SERVER_SIDE_APPLY, Unreachable};
@@ -235,16 +236,18 @@ impl ApiClient {
         (key, value): (&str, &str),
     ) -> Result<Vec<Object>, RequestError> {
         let query = format!("labelSelector={}%3D{}&", segment(key), segment(value));
-        let items = self.list(resource, namespace, &query, usize::MAX).await?;
-        Ok(items.iter().filter_map(|item| Object::parse(item.get(), Some(&resource.gvk)).ok()).collect())
+        Ok(objects(resource, &self.list(resource, namespace, &query, usize::MAX).await?))
     }
 
     /// All objects of a kind, page by page.
     pub async fn list_objects(&self, resource: &Resource) -> Result<Vec<Object>, RequestError> {
-        let items = self.list(resource, "", "", usize::MAX).await?;
-        // Callers look for finalizers or names of modules: an item that is no object has neither.
-        Ok(items.iter().filter_map(|item| Object::parse(item.get(), Some(&resource.gvk)).ok()).collect())
+        Ok(objects(resource, &self.list(resource, "", "", usize::MAX).await?))
     }
+}
+
+/// Callers look for finalizers, names of modules or Pods: an item that is no object has none of them.
+fn objects(resource: &Resource, items: &[Box<RawValue>]) -> Vec<Object> {
+    items.iter().filter_map(|item| Object::parse(item.get(), Some(&resource.gvk)).ok()).collect()
 }
 
 /// The API server misses the namespace, and not the kind.

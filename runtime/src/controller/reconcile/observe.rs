@@ -20,7 +20,7 @@ use crate::telemetry::error_chain;
 /// What is known of a reconcile until its end.
 pub(super) struct Course {
     start: Instant,
-    /// Why it takes place; empty where nobody is told.
+    /// Why it takes place; empty where neither the log nor a trace has it.
     cause: String,
     /// What it began with, where somebody observes.
     pub(super) observed: Option<Beginning>,
