@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::process::{ExitStatus, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -200,11 +200,16 @@ impl Server {
 
     /// Runs another command of the same program to its end: what it prints on stdout and on stderr.
     pub async fn run<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Result<(String, String)> {
-        let output = tokio::process::Command::new(&self.program).args(args).output().await;
-        let output = output.with_context(|| format!("cannot run {}", self.program.display()))?;
+        let output = self.output(args).await?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         ensure!(output.status.success(), "it failed: {}", text(&output.stderr));
         Ok((text(&output.stdout), text(&output.stderr)))
+    }
+
+    /// Runs another command of the same program to its end, whatever it ends with.
+    pub async fn output<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Result<Output> {
+        let output = tokio::process::Command::new(&self.program).args(args).output().await;
+        output.with_context(|| format!("cannot run {}", self.program.display()))
     }
 
     /// The command as a person would type it.

@@ -18,6 +18,7 @@ mod config_restart;
 mod control_planes;
 mod crds;
 mod dev;
+mod diff;
 mod explain;
 mod gallery;
 mod gallery_copies;
@@ -711,6 +712,11 @@ fn of_authors() -> Vec<Test> {
         },
         asked_cluster::{
             what_its_api_server_would_not_keep_breaks_a_law,
+        },
+        diff::{
+            what_a_module_would_change_is_shown_and_not_written,
+            the_api_server_tries_each_write_of_a_new_module,
+            values_of_secrets_are_not_printed,
         },
         explain::{
             what_became_of_a_child_is_explained_also_when_it_is_gone,

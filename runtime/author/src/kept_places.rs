@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use metahook_core::api::hook::HookName;
 use metahook_core::api::kept::source_id;
-use metahook_core::api::packed::{Index, index_key};
+use metahook_core::api::packed::Index;
 use metahook_core::api::status::ControllerStatus;
 use metahook_core::bundle::{ModulePlace, modules_of};
-use metahook_core::object::id::Key;
 use metahook_server::cluster::api_client::ApiClient;
-use metahook_server::cluster::config_maps::read_config_map;
 use metahook_server::cluster::objects::RequestError;
 use metahook_server::hook::wasm::compile::{Digest, ModuleBounds};
 use metahook_server::hook::wasm::source::kept::{Kept, kept_namespaces, kept_versions};
@@ -17,6 +15,7 @@ use metahook_server::hook::wasm::source::unpack::unpack;
 use serde_json::Value;
 
 use crate::controllers::{self, plain};
+use crate::stored_hooks::StoredHook;
 use crate::version_figures::{VersionFigures, figures};
 
 /// A place where a module is stored, the hooks that call it, and what is kept of it.
@@ -140,15 +139,13 @@ fn pins(controller: &Value, hook: HookName) -> impl Iterator<Item = (String, Str
 
 /// The digest of what a ConfigMap holds now; `None` where that is no module.
 async fn stored_digest(api: &ApiClient, place: &ModulePlace) -> Result<Option<String>, RequestError> {
-    let map = read_config_map(api, &Key::new(&place.namespace, &place.name)).await?.unwrap_or_default();
-    let (mut binary, mut text) = (map.binary_data.unwrap_or_default(), map.data.unwrap_or_default());
-    if let Some(index) = text.get(&index_key(&place.key)) {
-        return Ok(Index::parse(index, u64::MAX).ok().map(|index| index.sha256));
-    }
-    let stored = binary.remove(&place.key).map(|bytes| bytes.0);
-    let stored = stored.or_else(|| text.remove(&place.key).map(String::into_bytes));
-    let bytes = stored.and_then(|stored| unpack(stored, &all_sizes()).ok());
-    Ok(bytes.map(|bytes| Digest::of(&bytes).hex()))
+    Ok(match StoredHook::read(api, place).await? {
+        Some(StoredHook::Packed(index)) => Index::parse(&index, u64::MAX).ok().map(|index| index.sha256),
+        Some(StoredHook::Whole(stored)) => {
+            unpack(stored, &all_sizes()).ok().map(|bytes| Digest::of(&bytes).hex())
+        }
+        None => None,
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //!
 //! - `documents`, `folders`, `yaml`, `kinds`, `schemas`: files, and what is known of the objects in them
 //! - `hook_modules`, `sandbox`, `call`, `request_kinds`: hooks of files, and their requests and answers
-//! - `render`, `cases`, `properties`, `diff`: plans of objects in files, compared with what is expected
+//! - `render`, `cases`, `properties`, `line_diff`: plans of objects in files, compared with what is expected
 //! - `scaffold`: a new hook
 //!
 //! On a cluster:
@@ -15,6 +15,7 @@
 //! - `dev`: a session of an author's server
 //! - `controllers`, `object_names`, `pause`, `status`, `history`, `kept_places`, `rollback`: controllers and objects by name; objects left alone for a while;
 //!   how the controllers stand; the way back to an earlier version
+//! - `diff`, `stored_hooks`: what hooks would change in the cluster, each write tried by a dry run
 //! - `explain`: the latest reconciles of an object, with their reasons
 //!
 //! - `progress`: steps of commands that take long, told on a terminal
@@ -32,6 +33,7 @@ pub mod history;
 pub mod hook_modules;
 mod kept_places;
 pub mod kinds;
+pub mod line_diff;
 mod object_names;
 pub mod pack;
 pub mod pause;
@@ -44,5 +46,6 @@ pub mod sandbox;
 pub mod scaffold;
 pub mod schemas;
 pub mod status;
+mod stored_hooks;
 mod version_figures;
 pub mod yaml;

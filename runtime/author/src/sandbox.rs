@@ -1,11 +1,11 @@
 //! Sandbox of authors' commands: modules from files, loaded and called as the server does.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use metahook_core::api::hook::HookName;
+use metahook_core::api::hook::{HookName, Language};
 use metahook_core::api::policy::LimitBounds;
 
 use crate::documents::{DocumentError, read_bytes};
@@ -67,10 +67,20 @@ impl Sandbox {
     /// Loads a module as it is stored, plain or compressed, or a script.
     pub async fn load(&self, file: &HookFile) -> Result<Arc<Module>, LoadError> {
         let HookFile { path, language } = file;
-        let refused = |source| LoadError::Module { path: path.clone(), source };
         let absent = if language.is_some() { LoadError::Script } else { LoadError::File };
         let stored = read_bytes(path, self.max_file).map_err(absent)?;
-        self.modules.load_file(path, *language, stored).await.map_err(refused)
+        self.load_stored(path, *language, stored).await
+    }
+
+    /// Loads a module or a script that comes from elsewhere; `name` is what errors call it.
+    pub async fn load_stored(
+        &self,
+        name: &Path,
+        language: Option<Language>,
+        stored: Vec<u8>,
+    ) -> Result<Arc<Module>, LoadError> {
+        let loaded = self.modules.load_file(name, language, stored).await;
+        loaded.map_err(|source| LoadError::Module { path: name.to_owned(), source })
     }
 
     /// Calls a hook, whose module is one of this sandbox.

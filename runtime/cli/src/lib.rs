@@ -2,12 +2,14 @@
 
 pub mod apply;
 mod author_flags;
+mod changes;
 pub mod check;
 pub mod cluster_flags;
 pub mod compile_runners;
 mod completions;
 pub mod crds;
 pub mod dev;
+pub mod diff;
 pub mod explain;
 mod first_lines;
 pub mod history;
@@ -78,6 +80,8 @@ pub enum Command {
     Test(Box<test::Test>),
     /// Check a hook for the properties of a good hook, without a cluster; each violation is shown with a request.
     Check(Box<check::Check>),
+    /// Show what a controller's hooks would change in the cluster: each write is tried by a dry run, and nothing is written.
+    Diff(Box<diff::Diff>),
     /// Run one hook out of a file against a cluster, and again with each new build of it.
     Dev(Box<dev::Dev>),
     /// Print the JSON Schema of a controller's parents, requests or answers.

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use metahook::diff::Compared;
 use metahook::{Cli, Command, Serve, has_colours};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -42,6 +43,14 @@ async fn server() -> ExitCode {
         }
         Command::Apply(apply) => apply.run(out).await.map_err(|error| (error.exit_code(), error.into())),
         Command::Delete(delete) => delete.run(out).await.map_err(|error| (error.exit_code(), error.into())),
+        Command::Diff(diff) => {
+            let colours = has_colours(&out);
+            match Box::pin(diff.run(out, say, colours)).await {
+                Ok(Compared::Same) => Ok(()),
+                Ok(Compared::Differ) => return ExitCode::from(1),
+                Err(error) => Err((2, error.into())),
+            }
+        }
         Command::Dev(dev) => {
             // Its server makes it by far the largest.
             Box::pin(dev.run(out)).await.map_err(|error| (error.exit_code(), error.into()))

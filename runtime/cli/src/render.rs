@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::common::ApplyStrategy;
-use metahook_core::json::hidden::{hide, shown_differences};
-use metahook_core::object::Object;
+use metahook_core::json::hidden::shown_differences;
 use serde_json::{Value, json};
 
 use crate::apply_strategy;
 use crate::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
+use crate::changes::{one_as_json, shown, value};
 use crate::cluster_flags::{ClusterError, ClusterFlags};
 use metahook_author::documents::{self, DocumentError};
 use metahook_author::progress::Progress;
@@ -19,7 +19,7 @@ use metahook_author::render::Simulation;
 use metahook_author::render::rounds::{RenderEnd, Rounds};
 use metahook_author::render::setup::{Options, SetupError};
 use metahook_author::render::{Reconciled, Step};
-use metahook_author::{diff, yaml};
+use metahook_author::{line_diff, yaml};
 use metahook_server::telemetry::{error_chain, escape};
 
 #[derive(Debug, Args)]
@@ -120,7 +120,7 @@ impl Render {
                     let (before, after) =
                         (shown(step.effect.shown_before()), shown(step.effect.shown_after()));
                     let text = match (self.output, &after) {
-                        (Output::Diff, _) => diff::print(&before, &after, colours),
+                        (Output::Diff, _) => line_diff::print(&before, &after, colours),
                         (_, after) if after.is_empty() => [&name_of(step), "---\n"].concat(),
                         (_, after) => [after, "---\n"].concat(),
                     };
@@ -229,49 +229,6 @@ fn as_json(rounds: &Rounds) -> Value {
         RenderEnd::Failed => "failed",
     };
     json!({ "rounds": rounds.rounds.iter().map(round).collect::<Vec<_>>(), "end": end })
-}
-
-fn one_as_json(one: &Reconciled) -> Value {
-    let call = |call: &metahook_author::render::hooks::Called| {
-        json!({
-            "hook": call.hook.as_str(),
-            "seconds": call.took.as_secs_f64(),
-            "instructions": call.instructions,
-            "pure": call.pure,
-            "log": call.log,
-        })
-    };
-    let step = |step: &Step| {
-        json!({
-            "change": step.op,
-            "object": step.effect.id.to_string(),
-            "before": value(step.effect.before.as_deref()),
-            "after": value(step.effect.after.as_deref()),
-        })
-    };
-    json!({
-        "parent": one.parent.to_string(),
-        "changes": one.steps.iter().map(step).collect::<Vec<_>>(),
-        "calls": one.calls.iter().map(call).collect::<Vec<_>>(),
-        "notes": one.notes,
-        "error": one.error.as_ref().map(|error| error_chain(error)),
-    })
-}
-
-/// An object without the values of Secrets.
-fn value(object: Option<&Object>) -> Value {
-    let mut value = object.and_then(|object| object.value().ok()).unwrap_or_default();
-    hide(&mut value);
-    value
-}
-
-/// An object as YAML, without the values of Secrets; empty where there is none.
-fn shown(object: Option<Value>) -> String {
-    let print = |mut value| {
-        hide(&mut value);
-        yaml::print(&value)
-    };
-    object.map(print).unwrap_or_default()
 }
 
 /// Fields that name an object that is deleted.

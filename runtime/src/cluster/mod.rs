@@ -28,6 +28,7 @@ mod server_side;
 mod suspension;
 pub mod tokens;
 pub mod transport;
+pub mod trial;
 pub(crate) mod watch;
 pub(crate) mod write_gate;
 

@@ -20,7 +20,7 @@ use crate::render::setup::{Options, spec_limits};
 use crate::request_kinds::with_kinds;
 use crate::sandbox::{Input, simulated_time};
 use crate::schemas::MAX_FAULTS;
-use crate::{diff, yaml};
+use crate::{line_diff, yaml};
 use metahook_server::telemetry::error_chain;
 
 /// Reconciles of a case, unless its plan says otherwise.
@@ -105,7 +105,7 @@ impl Compared {
             yaml::print(&value)
         };
         let expected = self.expected.as_ref().map(shown).unwrap_or_default();
-        diff::print(&expected, &shown(&self.found), colours)
+        line_diff::print(&expected, &shown(&self.found), colours)
     }
 }
 

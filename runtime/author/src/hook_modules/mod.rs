@@ -258,6 +258,16 @@ impl<T> HookModules<T> {
         self.of_place(of(hook).or_else(|| of(HookName::Sync))?)
     }
 
+    /// The places of the controllers among the documents of which nothing is known yet.
+    pub fn unknown(&self, documents: &[Document]) -> BTreeSet<ModulePlace> {
+        places(documents).map(|(place, _)| place).filter(|place| self.of_place(place).is_none()).collect()
+    }
+
+    pub fn add(&mut self, place: ModulePlace, it: T) {
+        self.missing.remove(&place);
+        self.by_place.insert(place, it);
+    }
+
     /// A file that is tried without a controller.
     pub fn alone(&self) -> Option<&T> {
         self.named.as_ref().or(self.built.as_ref())

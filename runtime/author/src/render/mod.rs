@@ -2,13 +2,13 @@
 //!
 //! The sequence is that of `metahook_core::reconcile`; this is a world for it.
 
-mod effect;
+pub(crate) mod effect;
 pub mod hooks;
 mod labels;
 mod notes;
 mod ports;
 mod reconcile;
-mod related;
+pub(crate) mod related;
 pub mod rounds;
 pub mod setup;
 pub(crate) mod world;

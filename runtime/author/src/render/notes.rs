@@ -1,11 +1,40 @@
 //! Notes on a plan: what the server would record as Events, and what it leaves as it is.
 
 use metahook_core::api::hook::HookName;
+use metahook_core::api::reason::EventReason;
 use metahook_core::children::Skip;
 use metahook_core::reconcile::plan::ReconcilePlan;
+use metahook_core::reconcile::ports::Fact;
+
+use super::Reconciled;
+
+impl Reconciled {
+    /// Keeps what an author wants to know of a fact.
+    pub(crate) fn note(&mut self, fact: Fact<'_>) {
+        match fact {
+            Fact::Warnings(
+                EventReason::ChildrenLeftOut
+                | EventReason::UnmanagedChild
+                | EventReason::NameTaken
+                | EventReason::Paused
+                | EventReason::PauseUnclear,
+                all,
+            ) => {
+                self.notes.extend(all);
+            }
+            Fact::Event(EventReason::DryRunRefused, message) => self.notes.push(message),
+            Fact::Planned { input, plan, .. } => {
+                note(input.hook, plan, &mut self.notes);
+                self.ignored.extend(plan.feedback.ignored.clone());
+            }
+            // The steps and the notes on the plan show them.
+            Fact::Warnings(..) | Fact::Event(..) | Fact::Differing(_) | Fact::TwoAnswers(_) => {}
+        }
+    }
+}
 
 /// Notes what the server records, and what it leaves as it is.
-pub(super) fn note(hook: HookName, plan: &ReconcilePlan, notes: &mut Vec<String>) {
+fn note(hook: HookName, plan: &ReconcilePlan, notes: &mut Vec<String>) {
     let feedback = &plan.feedback;
     notes.extend(feedback.warnings.iter().map(|odd| format!("the {hook} hook's answer {odd}")));
     notes.extend(

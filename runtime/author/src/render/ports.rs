@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use metahook_core::api::hook::HookName;
-use metahook_core::api::reason::EventReason;
 use metahook_core::api::selection::FinalizerChange;
 use metahook_core::children::Op;
 use metahook_core::children::claims::ClaimedObject;
@@ -27,7 +26,6 @@ use metahook_core::settled::{CacheRevision, SettledParents};
 use serde_json::Value;
 
 use super::hooks::HookSet;
-use super::notes::note;
 use super::world::{Refusal, World};
 use super::{Effect, Reconciled, Remembered};
 use crate::kinds::{KindError, KnownKinds};
@@ -257,34 +255,14 @@ impl Remember for Ports<'_> {
 
 impl Record for Ports<'_> {
     fn record(&self, _parent: &Object, fact: Fact<'_>) {
-        let mut shared = self.shared();
-        let round = &mut *shared.round;
-        match fact {
-            Fact::Warnings(
-                EventReason::ChildrenLeftOut
-                | EventReason::UnmanagedChild
-                | EventReason::NameTaken
-                | EventReason::Paused
-                | EventReason::PauseUnclear,
-                all,
-            ) => {
-                round.notes.extend(all);
-            }
-            Fact::Event(EventReason::DryRunRefused, message) => round.notes.push(message),
-            Fact::Planned { input, plan, .. } => {
-                note(input.hook, plan, &mut round.notes);
-                round.ignored.extend(plan.feedback.ignored.clone());
-            }
-            // The steps and the notes on the plan show them.
-            Fact::Warnings(..) | Fact::Event(..) | Fact::Differing(_) | Fact::TwoAnswers(_) => {}
-        }
+        self.shared().round.note(fact);
     }
 }
 
 impl Charge for Ports<'_> {}
 
 impl Reconciled {
-    fn record(&mut self, op: &'static str, effects: Vec<Effect>) {
+    pub(crate) fn record(&mut self, op: &'static str, effects: Vec<Effect>) {
         for effect in effects {
             let is_own = effect.after.is_some() || matches!(op, "delete" | "recreate");
             let op = if is_own { op } else { "delete" };

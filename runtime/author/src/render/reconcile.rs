@@ -57,7 +57,7 @@ fn faults(kinds: &KnownKinds, round: &Reconciled) -> Vec<String> {
 }
 
 impl Reconciled {
-    fn of(parent: &ObjectId) -> Self {
+    pub(crate) fn of(parent: &ObjectId) -> Self {
         let (steps, notes, ignored, calls, faults) = Default::default();
         Self { parent: parent.clone(), steps, notes, ignored, calls, faults, error: None }
     }

@@ -104,21 +104,39 @@ impl SetupError {
 }
 
 /// The controller among the documents.
-struct Controller<'a> {
-    kind: ControllerKind,
+pub(crate) struct Controller<'a> {
+    pub(crate) kind: ControllerKind,
     document: &'a Document,
-    object: Object,
-    spec: CheckedSpec,
+    pub(crate) object: Object,
+    pub(crate) spec: CheckedSpec,
     snapshot: String,
 }
 
 impl<'a> Controller<'a> {
-    fn of(documents: &'a [Document]) -> Result<Self, SetupError> {
+    pub(crate) fn of(documents: &'a [Document]) -> Result<Self, SetupError> {
         let (kind, document) = controller(documents)?;
         let object = parsed(document, kind)?;
         let (spec, snapshot) = CheckedSpec::of(kind, &object, &HookPolicy::default().by_account())
             .map_err(|source| SetupError::spec(document.place.to_string(), source))?;
         Ok(Self { kind, document, object, spec, snapshot })
+    }
+
+    /// The configuration for each kind of parents that is served. `home`: where revisions of parents without a namespace are.
+    pub(crate) fn configs(&self, served: &Kinds, home: &str) -> Vec<(Arc<Resource>, ControllerConfig)> {
+        let parts = ConfigParts {
+            name: &self.object.key.name,
+            snapshot: &self.snapshot,
+            home,
+            max_children: MAX_CHILDREN,
+            observed: ObservedBounds::default(),
+            max_webhook_answer: DEFAULT_WEBHOOK_ANSWER,
+        };
+        let targets = self.spec.targets().iter().zip(&served.parents);
+        let config = |(target, parents): (_, &Option<Arc<Resource>>)| {
+            let parents = parents.as_ref()?;
+            Some((Arc::clone(parents), served.config(&self.spec, (target, parents), parts)))
+        };
+        targets.filter_map(config).collect()
     }
 }
 
@@ -157,29 +175,19 @@ impl Simulation {
             return Err(SetupError::TooMany { found: documents.len() });
         }
         let kinds = KnownKinds::of(documents).map_err(SetupError::kinds)?;
-        let Controller { kind, document, object, spec, snapshot } = Controller::of(documents)?;
-        let place = || document.place.to_string();
+        let controller = Controller::of(documents)?;
         let applying = Applying { strategy: options.apply_strategy, manager: options.field_manager.into() };
-        let served =
-            served(&spec, &kinds, &applying).map_err(|source| SetupError::Spec { place: place(), source })?;
-        let name = object.key.name.to_string();
-        let parts = ConfigParts {
-            name: &name,
-            snapshot: &snapshot,
-            home: &options.namespace,
-            max_children: MAX_CHILDREN,
-            observed: ObservedBounds::default(),
-            max_webhook_answer: DEFAULT_WEBHOOK_ANSWER,
-        };
-        let mut configs = Vec::new();
-        for (target, parents) in spec.targets().iter().zip(&served.parents) {
-            let Some(parents) = parents else { continue };
+        let served = served(&controller.spec, &kinds, &applying)
+            .map_err(|source| SetupError::Spec { place: controller.document.place.to_string(), source })?;
+        let configs = controller.configs(&served, &options.namespace);
+        let Controller { kind, document, object, spec, .. } = controller;
+        for (parents, _) in &configs {
             if kind == ControllerKind::Composite && !parents.has_status {
                 let source = StatusError::of(parents, kinds.is_custom(parents));
-                return Err(SetupError::Status { place: place(), source });
+                return Err(SetupError::Status { place: document.place.to_string(), source });
             }
-            configs.push((Arc::clone(parents), served.config(&spec, (target, parents), parts)));
         }
+        let name = object.key.name.to_string();
         let world = world(documents, &kinds, &options.namespace)?;
         let (is_accepted, deletions) = accepted(&document.value, &spec, &options.files);
         let hooks = HookSet::new(&name, &spec.common().hooks, options.files)?;
@@ -235,7 +243,7 @@ pub fn controller_kind(document: &Document) -> Option<ControllerKind> {
     bundle::controller_kind(&document.value)
 }
 
-fn controller(documents: &[Document]) -> Result<(ControllerKind, &Document), SetupError> {
+pub(crate) fn controller(documents: &[Document]) -> Result<(ControllerKind, &Document), SetupError> {
     let mut all = documents.iter().filter_map(|document| Some((controller_kind(document)?, document)));
     let first = all.next().ok_or(SetupError::NoController)?;
     match all.next() {

@@ -4,6 +4,7 @@ mod answer;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,7 @@ use metahook_core::api::server_objects::ServerObjects;
 use metahook_core::json::yaml::to_yaml_string;
 use metahook_core::object::id::Resource;
 use metahook_core::pacing::{Rate, RateLimiter};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::BoxError;
 
@@ -47,6 +48,8 @@ pub struct ApiClient {
     transport: Transport,
     limit: Option<Arc<Limit>>,
     gate: WriteGate,
+    /// Each write asks for a dry run: the API server stores nothing.
+    only_tries: bool,
     /// Watches of all accounts together.
     pub(crate) watches: OpenWatches,
     pub(crate) requests: RequestCounts,
@@ -59,6 +62,9 @@ struct Limit {
     start: Instant,
     limiter: Mutex<RateLimiter>,
 }
+
+/// Option in the query of a write: nothing is stored.
+pub(super) const DRY_RUN: &str = "dryRun=All";
 
 /// Content types of patches.
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -138,6 +144,7 @@ impl ApiClient {
             transport,
             limit,
             gate: WriteGate::open(),
+            only_tries: false,
             watches,
             requests,
             restores: Restores::default(),
@@ -148,6 +155,11 @@ impl ApiClient {
     /// The client, whose writes pass this gate alone.
     pub(crate) fn gated(self, gate: WriteGate) -> Self {
         Self { gate, ..self }
+    }
+
+    /// The client, none of whose writes is stored.
+    pub(super) fn that_only_tries(self) -> Self {
+        Self { only_tries: true, ..self }
     }
 
     /// A client for the Lease that opens the gate: neither the gate nor the rate limit holds it up.
@@ -221,12 +233,15 @@ impl ApiClient {
         Content { kind, body }: Content<'_>,
         answers: Answers,
     ) -> Result<Answer, Unreachable> {
-        let body = body.map(|body| print(kind, body)).transpose().map_err(Unreachable::Print)?;
         // All writes come through here: kube's client only lists and watches.
         let gate = (!method.is_safe()).then(|| self.gate.clone());
+        let tried = gate.is_some() && self.only_tries;
+        let uri = if tried { as_dry_run(path) } else { Cow::Borrowed(path) };
+        let body = body.map(|body| if tried { tried_body(&method, body) } else { Cow::Borrowed(body) });
+        let body = body.map(|body| print(kind, &body)).transpose().map_err(Unreachable::Print)?;
         let mut request = Request::builder()
             .method(method.clone())
-            .uri(path)
+            .uri(&*uri)
             .header(ACCEPT, answers.accept())
             .header(CONTENT_TYPE, kind)
             .body(body.map_or_else(Body::empty, Body::from))
@@ -264,6 +279,27 @@ impl ApiClient {
         };
         tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.map_err(|_elapsed| Unreachable::Timeout)?
     }
+}
+
+/// The path of a write that is only tried.
+fn as_dry_run(path: &str) -> Cow<'_, str> {
+    match path.split_once('?') {
+        // Twice the option is none.
+        Some((_, query)) if query.split('&').any(|option| option == DRY_RUN) => path.into(),
+        Some(_) => format!("{path}&{DRY_RUN}").into(),
+        None => format!("{path}?{DRY_RUN}").into(),
+    }
+}
+
+/// The body of a write that is only tried. Of a deletion that has one the API server reads no options in the query.
+fn tried_body<'a>(method: &Method, body: &'a Value) -> Cow<'a, Value> {
+    let mut body = Cow::Borrowed(body);
+    if *method == Method::DELETE
+        && let Some(options) = body.to_mut().as_object_mut()
+    {
+        options.insert("dryRun".to_owned(), json!(["All"]));
+    }
+    body
 }
 
 /// The body of a request, and its content type.

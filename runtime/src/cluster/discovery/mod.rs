@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 use http::StatusCode;
 use metahook_core::cache::CacheEvent;
 use metahook_core::cache::redefinitions::Redefinitions;
+use metahook_core::json::lists::Lists;
 use metahook_core::object::id::{Gvk, Gvr, Resource, join_api_version};
 use metahook_core::one_line;
 use metahook_core::reconcile::outcome::Retry;
@@ -122,6 +123,11 @@ impl Discovery {
     /// Becomes ready when something may be served that was not before, or the other way round.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
+    }
+
+    /// What is published about the lists of a kind.
+    pub async fn lists(&self, gvk: &Gvk) -> Arc<Lists> {
+        self.published.lists(gvk).await
     }
 
     pub async fn resolve(&self, gvr: &Gvr) -> Result<Arc<Resource>, DiscoveryError> {

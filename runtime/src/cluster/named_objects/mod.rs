@@ -263,7 +263,7 @@ impl ReferenceState {
 }
 
 impl ReferenceKind {
-    pub(super) fn resource(self) -> Resource {
+    pub(crate) fn resource(self) -> Resource {
         let plural = match self {
             Self::ConfigMap => "configmaps",
             Self::Secret => "secrets",

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::cluster::api_client::{Answer, ApiClient, MERGE_PATCH, SERVER_SIDE_APPLY, Unreachable};
+use crate::cluster::api_client::{Answer, ApiClient, DRY_RUN, MERGE_PATCH, SERVER_SIDE_APPLY, Unreachable};
 use crate::cluster::paths::{list_path, object_path, segment};
 
 pub use error::RequestError;
@@ -56,7 +56,7 @@ impl fmt::Display for WriteOptions<'_> {
         if let Some(force) = self.force {
             write!(f, "&force={force}")?;
         }
-        if self.dry_run { f.write_str("&dryRun=All") } else { Ok(()) }
+        if self.dry_run { write!(f, "&{DRY_RUN}") } else { Ok(()) }
     }
 }
 
@@ -241,7 +241,16 @@ impl ApiClient {
 
     /// All objects of a kind, page by page.
     pub async fn list_objects(&self, resource: &Resource) -> Result<Vec<Object>, RequestError> {
-        Ok(objects(resource, &self.list(resource, "", "", usize::MAX).await?))
+        self.list_objects_in(resource, "").await
+    }
+
+    /// The objects of a kind in a namespace, or in all, page by page.
+    pub async fn list_objects_in(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+    ) -> Result<Vec<Object>, RequestError> {
+        Ok(objects(resource, &self.list(resource, namespace, "", usize::MAX).await?))
     }
 }
 

@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use mounts::MountMemory;
+pub use mounts::mounted_files;
 pub use registry::{Loaded, ModuleRegistry};
 
 use super::run::{Module, MountedFolder, Runtime};

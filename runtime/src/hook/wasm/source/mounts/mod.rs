@@ -10,12 +10,16 @@ use metahook_core::api::mount::{MountKind, MountRef, is_file_name};
 use metahook_core::api::reason::ConditionReason;
 use metahook_core::api::units::print_bytes;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
+use metahook_core::object::id::{Key, ObjectId};
 use metahook_core::{counted, shorten};
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 
+use crate::cluster::api_client::ApiClient;
 use crate::cluster::named_objects::{
     Follower, ObjectWatches, Reference, ReferenceKind, ReferenceState, any_changed,
 };
+use crate::cluster::objects::RequestError;
 use crate::hook::wasm::run::{Files, MountedFiles, MountedFolder};
 
 /// Bytes of all files that one hook sees.
@@ -277,6 +281,14 @@ fn name(spec: &MountRef) -> Reference {
         MountKind::Secret => ReferenceKind::Secret,
     };
     Reference { kind, namespace: spec.namespace.clone(), name: spec.name.clone() }
+}
+
+/// The files of a mount as they are now; `None` where the object is not there.
+pub async fn mounted_files(api: &ApiClient, mount: &MountRef) -> Result<Option<Files>, RequestError> {
+    let Reference { kind, namespace, name } = name(mount);
+    let id = ObjectId { resource: kind.resource().into(), key: Key::new(&namespace, &name) };
+    let object: Option<Box<RawValue>> = api.read_as(&id).await?;
+    Ok(object.and_then(|object| files(mount.kind, object.get())))
 }
 
 /// A file for each key.
