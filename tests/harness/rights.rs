@@ -52,7 +52,7 @@ pub(crate) async fn account(test: &mut Fixture) -> Result<PathBuf> {
         test.keep(&place, binding).await?;
     }
     let events = json!({ "verb": "create", "resource": "events", "namespace": name });
-    until_allowed(test, &events).await?;
+    until_allowed(test, &events, true).await?;
     let file = kubeconfig_of(test.plane(), &name, ACCOUNT).await?;
     let config = fs::read_to_string(&file)?;
     ensure!(config.contains("user: admin}"), "the kubeconfig has another context");
@@ -88,7 +88,7 @@ pub(crate) async fn grant(test: &mut Fixture, controller: &Value) -> Result<()> 
                 "verb": rule["verbs"][0], "group": rule["apiGroups"][0], "resource": resource, "subresource": subresource,
                 "namespace": role["metadata"]["namespace"], "name": rule["resourceNames"][0],
             });
-            until_allowed(test, &asked).await?;
+            until_allowed(test, &asked, true).await?;
         }
     }
     Ok(())
@@ -101,8 +101,8 @@ async fn printed(test: &mut Fixture, file: &Path) -> Result<Vec<Value>> {
     Ok(list["items"].as_array().context("no list")?.clone())
 }
 
-/// Waits until the API server knows of a grant.
-async fn until_allowed(test: &Fixture, asked: &Value) -> Result<()> {
+/// Waits until the API server knows whether the server may do this.
+pub async fn until_allowed(test: &Fixture, asked: &Value, allowed: bool) -> Result<()> {
     let kind = Kind::new("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews");
     let place: Objects = test.everywhere(&kind);
     let user = format!("system:serviceaccount:{}:{ACCOUNT}", test.name());
@@ -110,9 +110,13 @@ async fn until_allowed(test: &Fixture, asked: &Value) -> Result<()> {
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "spec": { "user": user, "resourceAttributes": asked },
     });
-    until("a right that was granted", PATIENCE, async || {
+    until("a right that was granted or taken away", PATIENCE, async || {
         let reviewed = place.create(review.clone()).await?;
-        if reviewed["status"]["allowed"] == true { Ok(Ok(())) } else { Ok(Err(reviewed.to_string())) }
+        if reviewed["status"]["allowed"].as_bool().unwrap_or_default() == allowed {
+            Ok(Ok(()))
+        } else {
+            Ok(Err(reviewed.to_string()))
+        }
     })
     .await
 }

@@ -7,11 +7,12 @@ use crate::runner::Test;
 const KINDS_OF_HOOKS: &str = "only the hook knows which kinds it asks for, and users grant them by hand";
 const OWN_ACCOUNTS: &str = "the test has accounts of its own";
 const FILES: &str = "kubectl applies the files of the docs, which have no roles in them";
+const PARTS: &str = "the parts of a module are not named in the spec";
 const OWN_PROXY: &str = "its proxy has a kubeconfig of its own";
 const REFUSED: &str = "no roles are printed for a spec that is refused";
 
 /// Modules of tests, or single tests.
-const ALL_RIGHTS: [(&str, &str); 27] = [
+const ALL_RIGHTS: [(&str, &str); 28] = [
     ("customize::", KINDS_OF_HOOKS),
     ("cases_decorators::c35_", KINDS_OF_HOOKS),
     ("decorator_hooks::related_objects_are_shown_and_followed", KINDS_OF_HOOKS),
@@ -21,10 +22,8 @@ const ALL_RIGHTS: [(&str, &str); 27] = [
     ("rolling_update::each_state_of_a_parent_has_the_related_objects_that_it_asks_for", KINDS_OF_HOOKS),
     ("render::config_restart_is_rendered_as_the_server_writes_it", KINDS_OF_HOOKS),
     ("related_deletion::decorators_delete_by_the_same_rules", KINDS_OF_HOOKS),
-    (
-        "packed::parts_are_waited_for_and_two_versions_are_never_mixed",
-        "the parts of a module are not named in the spec",
-    ),
+    ("packed::parts_are_waited_for_and_two_versions_are_never_mixed", PARTS),
+    ("packed::a_module_of_several_parts_is_kept_whole", PARTS),
     ("accounts::", OWN_ACCOUNTS),
     ("taken_rights::", OWN_ACCOUNTS),
     ("config_restart::with_an_account_it_restarts_pods_where_that_one_may_and_nowhere_else", OWN_ACCOUNTS),

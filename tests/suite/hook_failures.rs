@@ -3,9 +3,12 @@
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, condition, config_map, has_condition, text, uid, version};
+use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+use crate::attacks::finalizers::let_go_as_told;
+use crate::compat::decorated::finalizers;
 use crate::wasm;
 
 fn response(number: u32) -> Value {
@@ -96,4 +99,34 @@ pub(crate) async fn a_hook_that_prints_too_much_changes_nothing_and_heals(test: 
 pub(crate) async fn a_hook_that_exits_with_3_changes_nothing_and_heals(test: &mut Fixture) -> Result<()> {
     let code = wasm::EXIT_CODE.to_string();
     heals(test, test.hook("hook"), &wasm::exits()?, |why| why.contains("exit") && why.contains(&code)).await
+}
+
+/// The controller runs all the while, and goes on with other parents.
+pub(crate) async fn a_parent_whose_finalize_hook_fails_for_long_is_told_how_to_go(
+    test: &mut Fixture,
+) -> Result<()> {
+    let fails = |asked: &Asked| match asked.path.as_str() {
+        "/finalize" => Answer::text("the database is gone").with_status(500),
+        _ => json!({ "children": [], "status": { "number": 1 } }).into(),
+    };
+    let webhook = Webhook::serve(fails).await?;
+    let hook = |path: &str| Hook::webhook(&webhook.url(path));
+    test.define_kind().await?;
+    test.serve()?;
+    test.host(test.controller().synced_by(hook("/sync")).finalized_by(hook("/finalize"))).await?;
+    test.create(test.parent("p")).await?;
+    test.parents().until("p", "has a finalizer", |parent| finalizers(parent).len() == 1).await?;
+    test.parents().delete("p").await?;
+    let says = |event: &Value| {
+        let message = text(event, "/message");
+        event["type"] == "Warning" && message.contains("which cannot clean up") && message.contains("500")
+    };
+    let event = test.until_event("p", "FinalizerWaits", says).await?;
+    test.until_controller("p fails", |cc| has_condition(cc, "Ready", "False", "AllParentsFailing")).await?;
+    test.create(test.parent("q")).await?;
+    test.parents().until("q", "its status", |parent| parent["status"]["number"] == 1).await?;
+    let_go_as_told(test, &event).await?;
+    test.until_controller("no parent fails", |cc| has_condition(cc, "Ready", "True", "Running"))
+        .await
+        .map(drop)
 }

@@ -1,6 +1,6 @@
 //! Kept versions: a refused module or script is not the end of a controller after a restart.
 
-use acceptance::api::CONFIG_MAP;
+use acceptance::api::{CONFIG_MAP, Kind};
 use acceptance::fixture::Fixture;
 use acceptance::objects::{condition, config_map, has_condition, text};
 use anyhow::{Context, Result, bail, ensure};
@@ -10,7 +10,8 @@ use crate::wasm;
 
 const DIGEST: &str = "/metadata/annotations/metahook.dev~1digest";
 
-fn module(number: u32) -> Result<Vec<u8>> {
+/// Answers with this number in the status.
+pub(crate) fn module(number: u32) -> Result<Vec<u8>> {
     wasm::answers(&json!({ "children": [], "status": { "number": number } }))
 }
 
@@ -19,36 +20,74 @@ fn is_kept(map: &Value) -> bool {
 }
 
 /// Digests of the versions that are kept for a controller.
-fn kept(all: &[Value], controller: &Value) -> Vec<String> {
+pub(crate) fn kept(all: &[Value], controller: &Value) -> Vec<String> {
     let uid = &controller["metadata"]["uid"];
     let owners = |map: &Value| map["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
     let owned = |map: &&Value| is_kept(map) && owners(map).iter().any(|owner| owner["uid"] == *uid);
     all.iter().filter(owned).map(|map| text(map, DIGEST).to_owned()).collect()
 }
 
-async fn runs(test: &mut Fixture, number: u32) -> Result<()> {
+pub(crate) async fn runs(test: &mut Fixture, number: u32) -> Result<()> {
     let has = |parent: &Value| parent["status"]["number"] == number;
     test.parents().until("p", &format!("the status of module {number}"), has).await.map(drop)
 }
 
 /// A controller with module 1, and its parent.
-async fn hosted(test: &mut Fixture) -> Result<Value> {
+pub(crate) async fn hosted(test: &mut Fixture) -> Result<Value> {
+    hosted_with(test, &module(1)?, &CONFIG_MAP).await
+}
+
+/// A controller with this module and this kind of children, and its parent.
+pub(crate) async fn hosted_with(test: &mut Fixture, module: &[u8], children: &Kind) -> Result<Value> {
     test.define_kind().await?;
-    test.store("hook", &module(1)?).await?;
+    test.store("hook", module).await?;
     test.serve()?;
-    let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(test.hook("hook"));
+    let controller = test.controller().making(children, "InPlace").synced_by(test.hook("hook"));
     let controller = test.host(controller).await?;
     test.create(test.parent("p")).await?;
     Ok(controller)
 }
 
-async fn runs_and_is_kept(test: &mut Fixture, number: u32, controller: &Value) -> Result<()> {
+pub(crate) async fn runs_and_is_kept(test: &mut Fixture, number: u32, controller: &Value) -> Result<()> {
     test.store("hook", &module(number)?).await?;
     runs(test, number).await?;
-    let newest = crate::modules::digest(&module(number)?);
-    let has = |all: &[Value]| kept(all, controller).contains(&newest);
+    is_kept_of(test, &module(number)?, controller).await
+}
+
+pub(crate) async fn is_kept_of(test: &Fixture, module: &[u8], controller: &Value) -> Result<()> {
+    let digest = crate::modules::digest(module);
+    let has = |all: &[Value]| kept(all, controller).contains(&digest);
     let place = test.within_default(&CONFIG_MAP);
-    place.until_all(&format!("module {number} is kept"), has).await.map(drop)
+    place.until_all(&format!("{digest} is kept"), has).await.map(drop)
+}
+
+pub(crate) async fn stores_no_module(test: &mut Fixture) -> Result<()> {
+    test.store("hook", b"this is no module").await
+}
+
+pub(crate) fn goes_on(controller: &Value) -> bool {
+    has_condition(controller, "Ready", "True", "LastGoodInUse")
+}
+
+/// The server starts; conditions that the one before wrote count no more.
+pub(crate) async fn starts_anew(test: &mut Fixture) -> Result<()> {
+    forget_conditions(test).await?;
+    test.server().start()
+}
+
+pub(crate) async fn forget_conditions(test: &Fixture) -> Result<()> {
+    let none = json!({ "status": { "conditions": [] } });
+    test.controllers().merge_status(test.name(), &none).await.map(drop)
+}
+
+/// The parent changes, and the module of this number sees it.
+pub(crate) async fn manages(test: &Fixture, who: &str, number: u32) -> Result<()> {
+    test.parents().merge("p", &json!({ "spec": { "who": who } })).await?;
+    let seen = |parent: &Value| {
+        parent["status"]["observedGeneration"] == parent["metadata"]["generation"]
+            && parent["status"]["number"] == number
+    };
+    test.parents().until("p", &format!("managed by module {number}"), seen).await.map(drop)
 }
 
 /// What was edited is not called after a restart; the version before it is.
@@ -89,27 +128,19 @@ pub(crate) async fn a_refused_module_is_the_last_good_one_after_a_restart(test: 
     let ours = all.iter().find(|map| !kept(std::slice::from_ref(map), &controller).is_empty());
     ensure!(ours.is_some_and(|map| map["immutable"] == true), "{ours:?}");
 
-    test.store("hook", b"this is no module").await?;
-    let goes_on = |cc: &Value| has_condition(cc, "Ready", "True", "LastGoodInUse");
+    stores_no_module(test).await?;
     test.until_controller("a refused module", goes_on).await?;
     test.server().stop().await?;
-    let name = test.name().to_owned();
-    test.controllers().merge_status(&name, &json!({ "status": { "conditions": [] } })).await?;
-    test.server().start()?;
+    starts_anew(test).await?;
     let cc = test.until_controller("it goes on after the restart", goes_on).await?;
     let says = condition(&cc, "Ready").map_or("", |ready| text(ready, "/message"));
     ensure!(says.contains(", which was accepted at 20") && says.contains("goes on being called"), "{says}");
-    test.parents().merge("p", &json!({ "spec": { "who": "again" } })).await?;
-    let seen = |parent: &Value| {
-        parent["status"]["observedGeneration"] == parent["metadata"]["generation"]
-            && parent["status"]["number"] == 5
-    };
-    test.parents().until("p", "managed by the last good module", seen).await?;
+    manages(test, "again", 5).await?;
 
     edit(test, &all, &controller).await?;
     test.store("hook", &module(6)?).await?;
     runs(test, 6).await?;
-    test.controllers().delete(&name).await?;
+    test.controllers().delete(test.name()).await?;
     place
         .until_all("kept versions go with their controller", |all| kept(all, &controller).is_empty())
         .await
@@ -174,7 +205,7 @@ pub(crate) async fn a_kept_version_is_not_called_against_a_pin(test: &mut Fixtur
     let place = test.within_default(&CONFIG_MAP);
     place.until_all("it is kept", |all| kept(all, &controller).len() == 1).await?;
     test.server().stop().await?;
-    test.store("hook", b"this is no module").await?;
+    stores_no_module(test).await?;
     let name = test.name().to_owned();
     let pin = json!({ "spec": { "hooks": { "sync": { "wasm": { "sha256": "0".repeat(64) } } } } });
     test.controllers().merge(&name, &pin).await?;
@@ -191,7 +222,7 @@ pub(crate) async fn a_kept_version_is_listed_and_put_back(test: &mut Fixture) ->
     }
     let digests: Vec<_> =
         (1..=2).map(|number| Ok(crate::modules::digest(&module(number)?))).collect::<Result<_>>()?;
-    let (name, first) = (test.name().to_owned(), digests[0].get(..12).unwrap_or_default());
+    let name = test.name().to_owned();
     let is_told = |cc: &Value| text(cc, "/status/hooks/sync/digest").ends_with(&digests[1]);
     test.until_controller("the status names what runs", is_told).await?;
     let told = command(test, &["history", &name]).await?;
@@ -204,18 +235,11 @@ pub(crate) async fn a_kept_version_is_listed_and_put_back(test: &mut Fixture) ->
     ensure!(said.contains(&format!("back to sha256:{}", digests[0])), "{said}");
     runs(test, 1).await?;
     // A version that is refused, and a restart: the last good one runs, and is put back.
-    test.store("hook", b"this is no module").await?;
-    let goes_on = |cc: &Value| has_condition(cc, "Ready", "True", "LastGoodInUse");
+    stores_no_module(test).await?;
     test.until_controller("a refused module", goes_on).await?;
     test.server().stop().await?;
     test.server().start()?;
-    test.parents().merge("p", &json!({ "spec": { "who": "again" } })).await?;
-    let seen = |parent: &Value| parent["status"]["observedGeneration"] == parent["metadata"]["generation"];
-    test.parents()
-        .until("p", "managed by the version that was put back", |p| seen(p) && p["status"]["number"] == 1)
-        .await?;
-    let yaml = command(test, &["rollback", &name, "--to", first, "--output", "yaml"]).await?;
-    ensure!(yaml.starts_with("---") && yaml.contains("kind: ConfigMap"), "{yaml}");
+    manages(test, "again", 1).await?;
     // What runs is put back: it is not what is stored.
     let said = command(test, &["rollback", &name]).await?;
     ensure!(said.contains(&format!("back to sha256:{}", digests[0])), "{said}");
@@ -233,7 +257,7 @@ pub(crate) async fn a_kept_version_is_listed_and_put_back(test: &mut Fixture) ->
     Ok(())
 }
 
-async fn command(test: &mut Fixture, words: &[&str]) -> Result<String> {
+pub(crate) async fn command(test: &mut Fixture, words: &[&str]) -> Result<String> {
     let kubeconfig = test.plane().kubeconfig().display().to_string();
     let all = test.within_default(&CONFIG_MAP).list().await?;
     let server =

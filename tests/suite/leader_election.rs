@@ -56,11 +56,7 @@ async fn two_servers(test: &mut Fixture) -> Result<Servers> {
     let second = Proxy::start(test.plane().client().await?, test.plane().scratch()).await?;
     first.count(is_of_a_leader);
     second.count(is_of_a_leader);
-    let namespace = format!("--leader-election-namespace={}", test.name());
-    for flag in ["--leader-election", &namespace] {
-        test.server().flag(flag);
-    }
-    let mut standby = test.second_server();
+    let mut standby = elect(test);
     let metrics = [free_address()?, free_address()?];
     let probes = free_address()?;
     test.server().flag(&format!("--metrics-address={}", metrics[0]));
@@ -69,7 +65,7 @@ async fn two_servers(test: &mut Fixture) -> Result<Servers> {
     standby.flag(&format!("--health-probe-bind-address={probes}"));
     standby.reach_by(second.kubeconfig());
     test.serve()?;
-    test.server().until_log("the first leads", |log| log.contains(ACQUIRED)).await?;
+    until_leads(test.server()).await?;
     standby.start()?;
     let hook = test.hook("hello-hook");
     test.host(test.controller().making(&POD, "Recreate").synced_by(hook)).await?;
@@ -78,18 +74,39 @@ async fn two_servers(test: &mut Fixture) -> Result<Servers> {
     }
     test.until_controller("ready", |cc| is_true(cc, "Ready")).await?;
     settled(test).await?;
-    standby.until_log("the other stands by", |log| log.contains("new leader elected")).await?;
-    // Its module is loaded.
-    until("a warm standby", PATIENCE, async || {
-        let compiled = metric(metrics[1], "metahook_module_compilations_total").unwrap_or_default();
-        Ok(if compiled > 0.0 { Ok(()) } else { Err("no module is loaded".to_owned()) })
-    })
-    .await?;
+    until_stands_by(&standby).await?;
+    until_warm(metrics[1]).await?;
     ensure!(second.writes().is_empty(), "the standby wrote {:?}", second.writes());
     let ready = "metahook_controller_ready";
     ensure!(metric(metrics[0], ready)? > 0.0, "the leader does not tell of the controller");
     ensure!(metric(metrics[1], ready).is_err(), "the standby tells of a controller that the leader has");
     Ok(Servers { first, standby, second, metrics, probes })
+}
+
+/// From its next start on the test's server is elected. One more server like it, not started.
+pub(crate) fn elect(test: &mut Fixture) -> Server {
+    let namespace = format!("--leader-election-namespace={}", test.name());
+    for flag in ["--leader-election", &namespace] {
+        test.server().flag(flag);
+    }
+    test.second_server()
+}
+
+pub(crate) async fn until_leads(server: &Server) -> Result<()> {
+    server.until_log("it leads", |log| log.contains(ACQUIRED)).await.map(drop)
+}
+
+pub(crate) async fn until_stands_by(server: &Server) -> Result<()> {
+    server.until_log("it stands by", |log| log.contains("new leader elected")).await.map(drop)
+}
+
+/// The server with these metrics has a module loaded.
+pub(crate) async fn until_warm(metrics: SocketAddr) -> Result<()> {
+    until("a warm standby", PATIENCE, async || {
+        let compiled = metric(metrics, "metahook_module_compilations_total").unwrap_or_default();
+        Ok(if compiled > 0.0 { Ok(()) } else { Err("no module is loaded".to_owned()) })
+    })
+    .await
 }
 
 async fn settled(test: &Fixture) -> Result<()> {
@@ -138,7 +155,7 @@ pub(crate) async fn a_standby_writes_nothing_and_takes_over_from_a_leader_that_i
     get(servers.probes, "/readyz").context("the standby is not ready")?;
     let (before, leader) = (uids(test).await?, until_named(test).await?);
     test.server().kill().await?;
-    servers.standby.until_log("it takes over", |log| log.contains(ACQUIRED)).await?;
+    until_leads(&servers.standby).await?;
     ensure!(until_named(test).await? != leader, "the dead one still leads");
     ensure!((leads(0).is_err(), leads(1)?) == (true, 1.0), "{:?}", leads(1));
     ensure!(uids(test).await? == before, "the new leader made Pods anew");
@@ -187,7 +204,7 @@ pub(crate) async fn a_leader_that_pauses_past_its_lease_writes_nothing_more(
     let count = servers.first.writes().len();
     test.pods().until_all("writes", |_| servers.first.writes().len() > count).await?;
     test.server().signal(Signal::Stop)?;
-    servers.standby.until_log("the other leads", |log| log.contains(ACQUIRED)).await?;
+    until_leads(&servers.standby).await?;
     until_greeted(test, "You").await?;
     let (old, pods) = (servers.first.writes().len(), uids(test).await?);
     test.server().signal(Signal::Continue)?;

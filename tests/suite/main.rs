@@ -30,6 +30,7 @@ mod hostile_hooks;
 mod hostile_scripts;
 mod immortal;
 mod in_cluster;
+mod keeping;
 mod kept;
 mod leader_election;
 mod lifecycle;
@@ -529,12 +530,27 @@ fn of_conditions() -> Vec<Test> {
             a_shadow_that_failed_agrees_once_it_is_right,
             a_hook_that_no_longer_asks_for_the_time_is_pure,
         },
+        keeping::{
+            without_the_right_a_hook_runs_and_ready_says_that_it_is_not_kept,
+            the_last_good_version_goes_from_one_leader_to_the_next,
+            a_component_is_kept,
+            what_rollback_prints_puts_a_version_back_when_it_is_applied,
+        },
         kept::{
             a_refused_module_is_the_last_good_one_after_a_restart,
             a_kept_version_is_not_called_against_a_pin,
             a_kept_version_is_listed_and_put_back,
             kept_versions_pass_on_to_a_controller_that_is_made_again,
             a_return_may_delete_what_only_the_version_before_wants,
+        },
+        packed::{
+            a_module_of_several_parts_is_applied_served_and_replaced,
+            a_module_of_several_parts_is_kept_whole,
+            parts_are_waited_for_and_two_versions_are_never_mixed,
+            kubectl_applies_what_pack_prints,
+            a_module_with_index_and_bytes_under_its_key_is_refused,
+            a_module_in_gzip_is_served,
+            a_module_in_zstd_is_served,
         },
         outages::{
             a_controller_that_is_not_ready_is_a_metric_until_it_is_gone,
@@ -543,8 +559,11 @@ fn of_conditions() -> Vec<Test> {
             a_paused_parent_stays_as_it_is_and_its_deletion_waits,
             a_paused_controller_calls_no_hook_and_catches_up,
             a_module_that_changes_in_a_pause_is_braked_when_it_ends,
+            a_paused_parent_is_left_alone_by_the_next_leader,
+            a_paused_controller_is_left_alone_by_the_next_leader,
             a_paused_rollout_moves_no_child,
             a_paused_object_is_not_decorated,
+            a_paused_decorated_object_waits_with_its_deletion,
             a_pause_that_cannot_be_says_why,
         },
     ]
@@ -575,14 +594,6 @@ fn of_hooks() -> Vec<Test> {
             a_shadow_that_fails_harms_nothing,
             a_webhook_may_be_the_shadow_of_a_module,
         },
-        packed::{
-            a_module_of_several_parts_is_applied_served_and_replaced,
-            parts_are_waited_for_and_two_versions_are_never_mixed,
-            kubectl_applies_what_pack_prints,
-            a_module_with_index_and_bytes_under_its_key_is_refused,
-            a_module_in_gzip_is_served,
-            a_module_in_zstd_is_served,
-        },
         mounts::{
             mounts_above_their_memory_are_refused_and_the_last_good_one_stays,
             a_secret_is_mounted_only_from_where_the_server_may,
@@ -599,6 +610,7 @@ fn of_hooks() -> Vec<Test> {
             a_hook_that_prints_more_than_json_changes_nothing_and_heals,
             a_hook_that_prints_too_much_changes_nothing_and_heals,
             a_hook_that_exits_with_3_changes_nothing_and_heals,
+            a_parent_whose_finalize_hook_fails_for_long_is_told_how_to_go,
         },
         said::{
             fields_that_nobody_knows_are_named_on_the_parent,

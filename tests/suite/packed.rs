@@ -3,11 +3,14 @@
 use std::fs;
 use std::path::PathBuf;
 
-use acceptance::api::POD;
+use acceptance::api::{CONFIG_MAP, POD};
 use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::{has_condition, is_true, module, text};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+
+use crate::kept::{goes_on, kept, starts_anew};
+use crate::modules;
 
 /// The guest `hello` with so much noise at its end that it fits into no ConfigMap, whatever compresses it.
 fn large(seed: u64) -> Result<Vec<u8>> {
@@ -116,6 +119,30 @@ pub(crate) async fn a_module_of_several_parts_is_applied_served_and_replaced(
     until_serves(test, &hello).await?;
     ensure!(parts(test).await?.is_empty(), "{:?}", parts(test).await?);
     Ok(())
+}
+
+/// A server that starts finds the next version without one of its parts.
+pub(crate) async fn a_module_of_several_parts_is_kept_whole(test: &mut Fixture) -> Result<()> {
+    let first = large(1)?;
+    let digest = digest(&apply(test, &first).await?)?;
+    host(test).await?;
+    until_serves(test, &digest).await?;
+    let controller = test.controllers().get(test.name()).await?;
+    let three = |all: &[Value]| kept(all, &controller) == vec![modules::digest(&first); 3];
+    test.within_default(&CONFIG_MAP).until_all("three parts are kept", three).await?;
+    test.server().stop().await?;
+    apply(test, &large(2)?).await?;
+    let stored = parts(test).await?;
+    test.config_maps().delete(stored.last().context("no part is stored")?).await?;
+    starts_anew(test).await?;
+    let runs = |cc: &Value| {
+        goes_on(cc)
+            && has_condition(cc, "ModulesLoaded", "False", "PartNotFound")
+            && text(cc, "/status/hooks/sync/digest") == digest
+    };
+    test.until_controller("the kept version runs", runs).await?;
+    test.create(test.parent("b")).await?;
+    test.pods().until("b", "made", |_| true).await.map(drop)
 }
 
 pub(crate) async fn parts_are_waited_for_and_two_versions_are_never_mixed(test: &mut Fixture) -> Result<()> {

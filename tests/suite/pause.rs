@@ -3,12 +3,14 @@
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, condition, config_map, has_condition, text};
+use acceptance::server::Server;
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::compat::decorated;
 use crate::compat::rolling_update::{asks_for, have, rolling};
+use crate::leader_election::{elect, until_leads, until_stands_by};
 use crate::wasm;
 
 const PAUSED: &str = "metahook.dev/paused";
@@ -163,6 +165,63 @@ pub(crate) async fn a_paused_controller_calls_no_hook_and_catches_up(test: &mut 
     test.until_controller("not paused", runs).await.map(drop)
 }
 
+/// Pauses it by these words, so that so many parents are paused, and kills the server. The next leader finds `a` changed, and its
+/// child, and the pause in the spec or the annotation alone.
+async fn passes_on(test: &mut Fixture, words: &[&str], count: u64) -> Result<(Webhook, Server)> {
+    let mut next = elect(test);
+    let webhook = greeting(test).await?;
+    until_leads(test.server()).await?;
+    next.start()?;
+    until_stands_by(&next).await?;
+    for name in ["a", "b"] {
+        test.create(test.parent(name).greeting("one")).await?;
+        until_greeted(test, name, "one").await?;
+    }
+    command(test, words).await?;
+    let paused = |cc: &Value| cc["status"]["paused"] == count;
+    test.until_controller("paused", paused).await?;
+    let asked = asked_about(&webhook, "a");
+    test.server().kill().await?;
+    test.controllers().merge_status(test.name(), &json!({ "status": { "paused": null } })).await?;
+    test.config_maps().merge("a-child", &json!({ "data": { "who": "drift" } })).await?;
+    for name in ["a", "b"] {
+        says(test, name, "two").await?;
+    }
+    until_leads(&next).await?;
+    test.until_controller("paused under the next leader", paused).await?;
+    ensure!(asked_about(&webhook, "a") == asked, "the next leader asked the hook");
+    ensure!(test.config_maps().get("a-child").await?["data"]["who"] == "drift", "its child was written");
+    Ok((webhook, next))
+}
+
+pub(crate) async fn a_paused_parent_is_left_alone_by_the_next_leader(test: &mut Fixture) -> Result<()> {
+    let (webhook, mut next) = passes_on(test, &["pause", "greetings", "a"], 1).await?;
+    let asked = asked_about(&webhook, "a");
+    until_greeted(test, "b", "two").await?;
+    ensure!(asked_about(&webhook, "a") == asked, "the next leader asked the hook");
+    command(test, &["resume", "greetings", "a"]).await?;
+    until_greeted(test, "a", "two").await?;
+    hands_back(test, &mut next).await
+}
+
+pub(crate) async fn a_paused_controller_is_left_alone_by_the_next_leader(test: &mut Fixture) -> Result<()> {
+    let name = test.name().to_owned();
+    let (webhook, mut next) = passes_on(test, &["pause", "controller", &name], 2).await?;
+    ensure!(asked_about(&webhook, "b") > 0, "the hook was never asked");
+    ensure!(test.config_maps().get("b-child").await?["data"]["who"] == "one", "a child was written");
+    command(test, &["resume", "controller", &name]).await?;
+    for parent in ["a", "b"] {
+        until_greeted(test, parent, "two").await?;
+    }
+    hands_back(test, &mut next).await
+}
+
+/// The test's server takes down what the test made.
+async fn hands_back(test: &mut Fixture, next: &mut Server) -> Result<()> {
+    test.server().start()?;
+    next.stop().await.map(drop)
+}
+
 /// The deletion brake compares with what ran before the pause.
 pub(crate) async fn a_module_that_changes_in_a_pause_is_braked_when_it_ends(
     test: &mut Fixture,
@@ -244,6 +303,33 @@ pub(crate) async fn a_paused_object_is_not_decorated(test: &mut Fixture) -> Resu
     command(test, &["resume", "configmap", "p"]).await?;
     maps.until("p", "decorated anew", said("there")).await?;
     maps.until("x", "attached again", |_| true).await.map(drop)
+}
+
+pub(crate) async fn a_paused_decorated_object_waits_with_its_deletion(test: &mut Fixture) -> Result<()> {
+    let program = |asked: &Asked| json!({ "attachments": [], "finalized": asked.path == "/finalize" }).into();
+    let webhook = decorated::decorated(test, program, decorated::finalized).await?;
+    decorated::make_map(test, "p").await?;
+    let (maps, ours) = (test.config_maps(), decorated::ours(test));
+    let object =
+        maps.until("p", "has a finalizer", |map| decorated::finalizers(map) == [ours.as_str()]).await?;
+    command(test, &["pause", "configmaps", "p"]).await?;
+    test.decorators().until(test.name(), "one is paused", |dc| dc["status"]["paused"] == 1).await?;
+    let asked = decorated::times(&webhook, "p");
+    maps.delete("p").await?;
+    let waits = |event: &Value| text(event, "/message").contains("is being deleted, and waits");
+    test.until_event_on(&object, "Paused", waits).await?;
+    // Another object goes meanwhile.
+    decorated::make_map(test, "q").await?;
+    maps.until("q", "has a finalizer", |map| decorated::finalizers(map) == [ours.as_str()]).await?;
+    maps.delete("q").await?;
+    maps.until_gone("q").await?;
+    ensure!(decorated::finalizers(&maps.get("p").await?) == [ours.as_str()], "a paused object was let go");
+    ensure!(decorated::times(&webhook, "p") == asked, "its hooks were asked");
+    command(test, &["resume", "configmaps", "p"]).await?;
+    maps.until_gone("p").await?;
+    let finalizes = |asked: &Asked| decorated::is_about(asked, "/finalize", "p");
+    ensure!(webhook.asked().iter().any(finalizes), "it went without its finalize hook");
+    Ok(())
 }
 
 pub(crate) async fn a_pause_that_cannot_be_says_why(test: &mut Fixture) -> Result<()> {

@@ -89,12 +89,17 @@ pub(crate) async fn a_parent_whose_hook_is_gone_is_told_how_to_go(test: &mut Fix
         ready.contains(&hook) && ready.contains("1 parent that is being deleted waits for it")
     };
     test.until_controller("says that a parent waits", waits).await?;
-    let (_, command) = text(&event, "/message").split_once(": kubectl ").context("no command")?;
-    let words = command.replace('\'', "");
-    test.plane().kubectl().run(&words.split(' ').collect::<Vec<_>>()).await?;
-    test.parents().until_gone("p").await?;
+    let_go_as_told(test, &event).await?;
     test.until_controller("no parent waits", |cc| !waits(cc)).await?;
     Ok(())
+}
+
+/// The command of an Event `FinalizerWaits` lets the parent `p` go.
+pub(crate) async fn let_go_as_told(test: &Fixture, event: &Value) -> Result<()> {
+    let (_, command) = text(event, "/message").split_once(": kubectl ").context("no command")?;
+    let words = command.replace('\'', "");
+    test.plane().kubectl().run(&words.split(' ').collect::<Vec<_>>()).await?;
+    test.parents().until_gone("p").await
 }
 
 /// Finalizers that the controller put on its parents when it had a finalize hook.

@@ -24,6 +24,8 @@ use crate::hook::{Hook, HookProblem, HookState};
 use crate::telemetry::metrics::WebMeter;
 use crate::telemetry::timestamp;
 
+const NOT_KEPT: &str = ", which is not kept and is lost when the server restarts,";
+
 /// State of what each hook needs.
 pub(crate) struct Modules {
     changes: Vec<(HookName, BoxStream<'static, HookState>)>,
@@ -208,22 +210,42 @@ fn finding(name: HookName, state: &HookState) -> Option<Finding> {
     };
     let goes_on = match problem {
         HookProblem::Wasm(problem) => {
-            let Some(LoadedModule { module, kept_since, .. }) = state.module() else {
+            let Some(LoadedModule { module, kept_since, ends_with_server, .. }) = state.module() else {
                 return Some(Finding::new(problem.reason(), format!("{whose}{problem}{}", refused(problem))));
             };
-            let since = kept_since.as_ref().map(|since| format!(", which was accepted at {since} and kept,"));
+            let since = origin(kept_since.as_deref(), *ends_with_server);
             let for_now = if problem.may_heal() { " for now" } else { "" };
             let refused = problem.refused().map(|digest| format!(", not sha256:{digest}{for_now}"));
-            let (digest, since) = (module.digest, since.unwrap_or_default());
-            Some(format!("; {digest}{since} goes on being called{}", refused.unwrap_or_default()))
+            Some(format!("; {}{since} goes on being called{}", module.digest, refused.unwrap_or_default()))
         }
         HookProblem::Trust(_) => state.is_ready().then(|| "; the last good ones stay in use".to_owned()),
     };
     Some(Finding::new(problem.reason(), format!("{whose}{problem}{}", goes_on.unwrap_or_default())))
 }
 
+/// What a message says of the version that runs in the place of a refused one.
+fn origin(kept_since: Option<&str>, ends_with_server: bool) -> String {
+    match kept_since {
+        Some(since) => format!(", which was accepted at {since} and kept,"),
+        None if ends_with_server => NOT_KEPT.to_owned(),
+        None => String::new(),
+    }
+}
+
 /// The end of a message about a version that no other attempt will load; `metahook apply` reads it.
 fn refused(problem: &HookSourceError) -> String {
     let digest = problem.refused().filter(|_| !problem.may_heal());
     digest.map_or_else(String::new, |digest| format!("; refused: sha256:{digest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_is_not_kept_is_said_to_be_lost_by_a_restart() {
+        assert_eq!(origin(None, false), "");
+        assert!(origin(None, true).contains("not kept and is lost when the server restarts"));
+        assert_eq!(origin(Some("2026"), true), ", which was accepted at 2026 and kept,");
+    }
 }

@@ -73,6 +73,8 @@ pub struct LoadedModule {
     pub(crate) identity: Fingerprint,
     /// When an earlier server accepted it, where it was kept since.
     pub(crate) kept_since: Option<Arc<str>>,
+    /// It runs in the place of a refused one, and could not be kept: a server that starts has it no longer.
+    pub(crate) ends_with_server: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,7 +113,13 @@ impl LoadedModule {
             identity.add(runner.digest.as_bytes());
         }
         identity.add(mounts.digest.as_bytes());
-        Self { module, mounts: Arc::new(mounts), identity: identity.finish(), kept_since: None }
+        Self {
+            module,
+            mounts: Arc::new(mounts),
+            identity: identity.finish(),
+            kept_since: None,
+            ends_with_server: false,
+        }
     }
 
     /// A module of a file, with folders in place of its mounts.
@@ -188,31 +196,38 @@ impl Drop for HookSource {
 
 async fn join(module: Arc<ModuleSource>, mut mounts: MountSet, state: watch::Sender<HookSourceState>) {
     let mut modules = module.state.clone();
+    // The sender is held by the module.
+    let mut not_kept = module.not_kept.subscribe();
     loop {
         let module = modules.borrow_and_update().clone();
         let (content, problem) = mounts.update();
-        publish(&state, module, content, problem);
+        let not_kept_now = not_kept.borrow_and_update().clone();
+        publish(&state, (module, not_kept_now.as_deref()), content, problem);
         tokio::select! {
             changed = modules.changed() => if changed.is_err() { return },
             () = mounts.changed() => {}
+            _held = not_kept.changed() => {}
         }
     }
 }
 
 fn publish(
     state: &watch::Sender<HookSourceState>,
-    module: ModuleState,
+    (module, not_kept): (ModuleState, Option<&str>),
     mounts: Option<Mounts>,
     mount_problem: Option<MountError>,
 ) {
+    let is_refused = module.problem.is_some();
     let problem = module.problem.map(HookSourceError::from).or(mount_problem.map(HookSourceError::from));
     let kept_since = module.kept_since;
-    let loaded = module
-        .module
-        .zip(mounts)
-        .map(|(module, mounts)| LoadedModule { kept_since, ..LoadedModule::new(module, mounts) });
+    let loaded = module.module.zip(mounts).map(|(module, mounts)| {
+        let ends_with_server = is_refused && not_kept.is_some_and(|digest| module.digest.hex() == digest);
+        LoadedModule { kept_since, ends_with_server, ..LoadedModule::new(module, mounts) }
+    });
     state.send_if_modified(|state| {
-        let identity = |loaded: &Option<LoadedModule>| loaded.as_ref().map(|loaded| loaded.identity);
+        let identity = |loaded: &Option<LoadedModule>| {
+            loaded.as_ref().map(|loaded| (loaded.identity, loaded.ends_with_server))
+        };
         let same = state.problem == problem && identity(&state.loaded) == identity(&loaded);
         if !same {
             *state = HookSourceState { loaded, problem };

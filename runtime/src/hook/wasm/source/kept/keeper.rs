@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Accepted, KeptVersions, Owner};
+use crate::cluster::objects::RequestError;
 use crate::hook::wasm::compile::retry_delay;
 use crate::sync::lock;
 use crate::telemetry::error_chain;
@@ -21,6 +22,8 @@ pub(in super::super) struct Keeper {
     asked: Mutex<Option<(String, BTreeSet<Owner>)>>,
     /// The version that is not kept yet. A later version takes its place: a server that stands by for long holds one alone.
     next: watch::Sender<Option<Arc<Accepted>>>,
+    /// The digest of the last version that could not be kept, or may not be.
+    not_kept: watch::Sender<Option<String>>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -29,10 +32,12 @@ impl Keeper {
         versions: Arc<KeptVersions>,
         module: ModuleRef,
         owners: watch::Receiver<BTreeSet<Owner>>,
+        not_kept: watch::Sender<Option<String>>,
     ) -> Self {
         let next = watch::Sender::new(None);
-        let task = tokio::spawn(write_all(Arc::clone(&versions), module, next.clone()));
-        Self { versions, owners, asked: Mutex::default(), next, _task: AbortOnDropHandle::new(task) }
+        let task = tokio::spawn(write_all(Arc::clone(&versions), module, next.clone(), not_kept.clone()));
+        let task = AbortOnDropHandle::new(task);
+        Self { versions, owners, asked: Mutex::default(), next, not_kept, _task: task }
     }
 
     pub(in super::super) fn owners(&self) -> BTreeSet<Owner> {
@@ -58,8 +63,11 @@ impl Keeper {
     pub(in super::super) fn keep(&self, digest: String, stored: Option<Vec<u8>>, read: Option<Version>) {
         let owners = self.owners();
         *lock(&self.asked) = Some((digest.clone(), owners.clone()));
-        if let Some(stored) = stored {
-            self.next.send_replace(Some(Arc::new(Accepted::now(digest, stored, owners, read))));
+        match stored {
+            Some(stored) => {
+                self.next.send_replace(Some(Arc::new(Accepted::now(digest, stored, owners, read))));
+            }
+            None => drop(self.not_kept.send_replace(Some(digest))),
         }
     }
 
@@ -89,6 +97,7 @@ async fn write_all(
     versions: Arc<KeptVersions>,
     module: ModuleRef,
     next: watch::Sender<Option<Arc<Accepted>>>,
+    not_kept: watch::Sender<Option<String>>,
 ) {
     let mut changes = next.subscribe();
     let mut failures = 0;
@@ -105,6 +114,10 @@ async fn write_all(
             _changed = changes.changed() => continue,
         }
         let kept = versions.keep(&module, &accepted).await;
+        // Without its bytes a version is kept already, and gets other owners.
+        if !accepted.stored.is_empty() {
+            note(&not_kept, &accepted.digest, &kept);
+        }
         if let Ok(true) = kept {
             failures = 0;
             next.send_if_modified(|next| {
@@ -133,6 +146,19 @@ async fn write_all(
         // A later version ends the delay.
         let _later = tokio::time::timeout(retry_delay(failures), changes.changed()).await;
     }
+}
+
+/// Notes whether a version could not be kept.
+fn note(not_kept: &watch::Sender<Option<String>>, digest: &str, kept: &Result<bool, RequestError>) {
+    not_kept.send_if_modified(|not_kept| {
+        let was = not_kept.as_deref() == Some(digest);
+        match kept {
+            Ok(true) if was => *not_kept = None,
+            Err(_) if !was => *not_kept = Some(digest.to_owned()),
+            _ => return false,
+        }
+        true
+    });
 }
 
 #[cfg(test)]
@@ -188,7 +214,7 @@ mod tests {
     }
 
     fn keeper(versions: KeptVersions, owners: &watch::Sender<BTreeSet<Owner>>) -> Keeper {
-        Keeper::new(Arc::new(versions), module(), owners.subscribe())
+        Keeper::new(Arc::new(versions), module(), owners.subscribe(), watch::Sender::new(None))
     }
 
     async fn until(what: impl Fn() -> bool) {
@@ -204,12 +230,16 @@ mod tests {
         let keeper = keeper(versions, &owners);
         let began = tokio::time::Instant::now();
         keeper.keep("a".repeat(64), Some(b"module".to_vec()), None);
+        until(|| *keeper.not_kept.borrow() == Some("a".repeat(64))).await;
         until(|| lock(&made).len() == 3).await;
         assert_eq!(*lock(&made), [500, 500, 201]);
         assert!(began.elapsed() >= Duration::from_secs(30), "{:?}", began.elapsed());
         until(|| keeper.next.borrow().is_none()).await;
+        assert_eq!(*keeper.not_kept.borrow(), None);
         tokio::time::sleep(Duration::from_hours(1)).await;
         assert_eq!(lock(&made).len(), 3, "once");
+        keeper.keep("b".repeat(64), None, None);
+        assert_eq!(*keeper.not_kept.borrow(), Some("b".repeat(64)), "it may not be kept");
     }
 
     #[tokio::test(start_paused = true)]

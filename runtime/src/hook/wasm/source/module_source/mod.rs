@@ -38,6 +38,8 @@ pub(super) struct ModuleSources {
 /// One source, followed as long as it is held.
 pub(super) struct ModuleSource {
     pub(super) state: watch::Receiver<ModuleState>,
+    /// The digest of the last version that is not kept.
+    pub(super) not_kept: watch::Sender<Option<String>>,
     owners: watch::Sender<BTreeSet<Owner>>,
     _task: AbortOnDropHandle<()>,
 }
@@ -66,17 +68,17 @@ impl ModuleSources {
         let controller = Arc::clone(&owner.name);
         let (owners, followed_owners) = watch::channel(BTreeSet::from([owner]));
         let (sender, state) = watch::channel(ModuleState::default());
-        let registry = Arc::clone(&self.registry);
+        let (registry, not_kept) = (Arc::clone(&self.registry), watch::Sender::new(None));
         let task = if let Some(path) = &self.file {
             tokio::spawn(ModuleFile::new(path.clone(), spec.language, registry).run(sender))
         } else {
-            let versions = self.kept.clone();
-            let keeper = versions.map(|versions| Keeper::new(versions, spec.clone(), followed_owners));
+            let keep = |versions| Keeper::new(versions, spec.clone(), followed_owners, not_kept.clone());
+            let keeper = self.kept.clone().map(keep);
             let loader = Loader::new(Arc::clone(&self.objects), registry, spec.clone(), &controller);
             tokio::spawn(Loader { keeper, ..loader }.run(sender))
         };
-        let task = AbortOnDropHandle::new(task);
-        let source = Arc::new(ModuleSource { state, owners, _task: task });
+        let source = ModuleSource { state, not_kept, owners, _task: AbortOnDropHandle::new(task) };
+        let source = Arc::new(source);
         followed.insert(spec.clone(), Arc::downgrade(&source));
         source
     }
@@ -297,10 +299,7 @@ impl Loader {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
-            () = objects => {}
-            () = owners => {}
-        }
+        tokio::select! { () = objects => {}, () = owners => {} }
     }
 
     /// Publishes why the first module is refused: with the newest version that was kept and loads, if there is one. Whether there

@@ -119,7 +119,7 @@ async fn kept_versions_that_cannot_be_listed_are_asked_for_again() {
     let (registry, spec) = (registry("no compiler"), spec());
     let owners = watch::Sender::new(BTreeSet::from([Owner::named("c", "1")]));
     let versions = Arc::new(KeptVersions::new(api.clone(), KeptBounds::default()));
-    let keeper = Keeper::new(versions, spec.clone(), owners.subscribe());
+    let keeper = Keeper::new(versions, spec.clone(), owners.subscribe(), watch::Sender::new(None));
     let bad = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"hook.wasm":"none"}}"#;
     let stored = ReferenceState::There(Arc::new(Object::parse(bad, None).unwrap()));
     let stored = watch::Sender::new(stored);
