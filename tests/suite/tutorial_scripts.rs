@@ -51,8 +51,8 @@ const NOT_TYPED: [(&str, &str); 4] = [
 /// this test's server hosts it.
 async fn tutorial(test: &mut Fixture, page: &str, hook: &str) -> Result<()> {
     let path = paths::workspace().join("runtime/docs/src").join(page);
-    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let files = files(&text)?;
+    let written = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let files = files(&written)?;
     ensure!(files.len() == 5, "{:?}", files.keys());
     let mut desk = Desk::new(test.plane(), &NOT_TYPED)?;
     let mut said = String::new();
