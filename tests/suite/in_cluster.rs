@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::os::unix::fs::symlink;
 
 use acceptance::api::{Objects, POD};
 use acceptance::control_plane::ControlPlane;
@@ -13,8 +12,8 @@ use acceptance::objects::{text, uid};
 use acceptance::oci::{self, Effort, Layout};
 use acceptance::paths;
 use anyhow::{Context, Result, ensure};
-use tokio::process::Command;
 
+use crate::pages::node_pages::the_commands_about_the_servers_pod;
 use crate::tutorial::{prints, types};
 
 /// Parents of which the server knows the first half when it is killed.
@@ -42,31 +41,21 @@ pub(crate) async fn the_server_runs_as_a_pod_and_comes_back_after_kill_9(test: &
     types(&kubectl, "-n metacontroller rollout status statefulset/metacontroller --timeout=60s").await?;
     grant(test, &kubectl).await?;
     tutorial(&kubectl).await?;
-    explained(&plane).await?;
+    commands(&plane).await?;
     println!("memory of the server in its Pod, while it hosts the tutorial: {}", memory(&plane).await?);
     killed(&plane, &kubectl).await?;
     replicated(&plane, &kubectl).await
 }
 
 /// `metahook explain` finds the server's Pod, and has a port forwarded to it.
-async fn explained(plane: &ControlPlane) -> Result<()> {
-    let bin = plane.scratch().join("bin");
-    std::fs::create_dir(&bin)?;
-    symlink(plane.binaries().kubectl(), bin.join("kubectl"))?;
-    let path = std::env::var("PATH").context("PATH")?;
-    let output = Command::new(paths::server()?)
-        .args(["explain", "pod", "hello/your-name", "--kubeconfig"])
-        .arg(plane.kubeconfig())
-        .env("PATH", format!("{}:{path}", bin.display()))
-        .output()
-        .await?;
-    let [said, errors] =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    ensure!(
-        said.contains("CompositeController hello-controller: HelloWorld hello/your-name, "),
-        "{said}{errors}"
-    );
-    ensure!(said.contains("create      Pod hello/your-name"), "{said}");
+async fn commands(plane: &ControlPlane) -> Result<()> {
+    let explained = the_commands_about_the_servers_pod(plane).await?;
+    for said in [
+        "CompositeController hello-controller: HelloWorld hello/your-name, ",
+        "create      Pod hello/your-name",
+    ] {
+        ensure!(explained.iter().any(|printed| printed.contains(said)), "{explained:?}");
+    }
     Ok(())
 }
 

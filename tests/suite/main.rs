@@ -85,7 +85,7 @@ use compat::{
     webhook_etag, webhook_trust,
 };
 use control_planes::{ControlPlanes, Plane};
-use pages::{author_pages, operation_pages};
+use pages::{author_pages, operation_pages, typed_pages};
 use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
@@ -148,6 +148,7 @@ fn of_the_chart() -> Vec<Test> {
         chart_node::{
             the_chart_is_installed_hosts_controllers_and_leaves_nothing_behind,
             the_chart_takes_over_from_metacontroller_with_its_definitions,
+            a_controller_moves_from_metacontroller_to_a_release_beside_it,
         },
     ];
     let tests = tests![
@@ -815,6 +816,9 @@ fn of_the_harness() -> Vec<Test> {
 /// They call guests themselves.
 fn without_a_server() -> Vec<Test> {
     tests![
+        typed_pages::{
+            each_page_with_commands_is_typed_by_a_test,
+        },
         cases_languages::{
             c40_a_large_answer_arrives_whole_however_it_is_written,
             c41_the_words_of_a_panic_in_go_are_in_the_error,

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use acceptance::api::{Objects, POD};
 use acceptance::control_plane::ControlPlane;
-use acceptance::fixture::Fixture;
+use acceptance::fixture::{Fixture, prepare};
 use acceptance::node::Image;
 use acceptance::objects::text;
 use acceptance::paths;
@@ -19,41 +19,61 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use crate::harness::using;
+use crate::pages::{Desk, all_blocks, is_hosted_here};
 use crate::tutorial::{prints, types};
 
 const IMAGE: &str = "example/sleeper:2.0";
 
 const ROUNDS: usize = 3;
 
+pub(crate) const TUTORIAL: &str = "tutorial.md";
+
+/// Parts of the tutorial's commands that are not typed, each with the reason.
+const NOT_TYPED: [(&str, &str); 3] = [
+    ("cargo run", "the test's server runs"),
+    ("rustup target add", "the target is there, and rustup would ask the network"),
+    ("cargo build", "the page's hook is that of guests/hello, which is built"),
+];
+
 const STATE: &str = "-n hello get pod your-name -o=jsonpath={.status.phase}";
 
 pub(crate) async fn the_tutorials_pods_run_to_completion_and_their_logs_can_be_read(
     test: &mut Fixture,
 ) -> Result<()> {
-    let kubectl = test.plane().kubectl();
-    let module = format!("--from-file=hook.wasm={}", paths::guest("hello")?.display());
-    types(&kubectl, "create namespace hello").await?;
-    kubectl.run(&["-n", "hello", "create", "configmap", "hello-hook", &module]).await?;
-    types(&kubectl, "apply -f guests/hello/controller.yaml").await?;
-    types(&kubectl, &format!("label cc hello-controller {}", test.label())).await?;
-    test.serve()?;
+    let parts = test.plane().parts().context("this test needs a node")?.clone();
+    let plane = ControlPlane::start_with_node(&parts, &[], prepare).await?;
+    let client = plane.client().await?;
+    let mut alone = Fixture::new(Arc::new(plane), client, test.name()).await?;
+    let typed = tutorial(&mut alone).await;
+    alone.end(typed).await
+}
 
+/// Types the page, from the first step to the last.
+async fn tutorial(test: &mut Fixture) -> Result<()> {
+    let mut desk = Desk::new(test.plane(), &NOT_TYPED)?;
+    // The kubelet starts a Pod a little later.
+    desk.is_patient = true;
+    let example = paths::workspace().join("guests/hello");
+    for file in ["crd.yaml", "controller.yaml", "hello.yaml"] {
+        fs::copy(example.join(file), desk.folder.join(file))?;
+    }
+    is_hosted_here(test, &desk.folder.join("controller.yaml"))?;
+    let built = desk.folder.join("target/wasm32-wasip1/release");
+    fs::create_dir_all(&built)?;
+    fs::copy(paths::guest("hello")?, built.join("hello-hook.wasm"))?;
+    test.serve()?;
+    let [install, namespace, define, load, host, try_it, change, clean] = all_blocks::<8>(TUTORIAL)?;
+    for block in [install, namespace, define, load, host, try_it] {
+        desk.types(&block).await?;
+    }
+    let kubectl = test.plane().kubectl();
+    prints(&kubectl, "-n hello get pods", |pods| pods.starts_with("No resources found")).await?;
     types(&kubectl, "-n hello apply -f guests/hello/hello.yaml").await?;
     prints(&kubectl, STATE, |state| state == "Succeeded").await?;
-    prints(&kubectl, "-n hello logs your-name", |log| log == "Hello, Your Name!").await?;
-
-    let patch = r#"--patch={"spec":{"who":"My Name"}}"#;
-    let line = ["-n", "hello", "patch", "helloworld", "your-name", "--type=merge", patch];
-    kubectl.run(&line).await?;
-    prints(&kubectl, "-n hello logs your-name", |log| log == "Hello, My Name!").await?;
-    prints(&kubectl, STATE, |state| state == "Succeeded").await?;
-
-    types(&kubectl, "-n hello delete helloworld your-name").await?;
-    prints(&kubectl, "-n hello get pods", |pods| pods.starts_with("No resources found")).await?;
-    for what in ["cc/hello-controller", "namespace/hello --wait=false"] {
-        types(&kubectl, &format!("delete {what}")).await?;
+    for block in [change, clean] {
+        desk.types(&block).await?;
     }
-    Ok(())
+    desk.not_here.are_all_needed()
 }
 
 pub(crate) async fn a_node_that_is_stopped_leaves_nothing_behind(test: &mut Fixture) -> Result<()> {

@@ -8,6 +8,7 @@ use acceptance::paths;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::pages::{Desk, blocks, is_hosted_here};
 use crate::scaffold::runs;
 use crate::tutorial::{prints, types};
 
@@ -34,67 +35,70 @@ fn files(page: &str) -> Result<BTreeMap<String, String>> {
     Ok(all)
 }
 
-/// The commands of a page that need no cluster, after the folder is made.
-fn offline(page: &str) -> Vec<&str> {
-    let offline = ["metahook render", "metahook check", "metahook test", "mkdir"];
-    page.lines().filter(|line| offline.iter().any(|begin| line.starts_with(begin))).collect()
-}
+/// Each with the file of its hook.
+pub(crate) const PAGES: [(&str, &str); 2] =
+    [("tutorial-python.md", "hook.py"), ("tutorial-javascript.md", "hook.js")];
 
-async fn tutorial(test: &mut Fixture, page: &str, language: &str, hook: &str) -> Result<()> {
-    let page = paths::workspace().join("runtime/docs/src").join(page);
-    let page = std::fs::read_to_string(&page).with_context(|| page.display().to_string())?;
-    let scratch = test.plane().scratch().join(format!("tutorial-{language}"));
-    std::fs::create_dir_all(&scratch)?;
-    ensure!(page.contains(&format!("metahook new website --lang {language} && cd website")), "{language}");
-    runs(&scratch, None, &["metahook", "new", "website", "--lang", language]).await?;
-    let folder = scratch.join("website");
-    std::fs::remove_dir_all(folder.join("tests"))?;
-    let files = files(&page)?;
+/// Parts of the pages' commands that are not typed, each with the reason.
+const NOT_TYPED: [(&str, &str); 4] = [
+    ("cargo build", "the program is built"),
+    ("cargo xtask", "the interpreters are built"),
+    ("export ", "the program and the interpreters are found"),
+    ("metahook serve", "the test's server runs"),
+];
+
+/// Types the commands of the page. Its files are written once there is a folder for them; the controller gets the label by which
+/// this test's server hosts it.
+async fn tutorial(test: &mut Fixture, page: &str, hook: &str) -> Result<()> {
+    let path = paths::workspace().join("runtime/docs/src").join(page);
+    let written = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let files = files(&written)?;
     ensure!(files.len() == 5, "{:?}", files.keys());
-    std::fs::create_dir_all(folder.join("tests/running"))?;
-    for (name, text) in &files {
-        let is_known = folder.join(name).is_file() || name.starts_with("tests/running/");
-        ensure!(is_known, "{name} is no file of the scaffold");
-        std::fs::write(folder.join(name), text)?;
-    }
+    let mut desk = Desk::new(test.plane(), &NOT_TYPED)?;
     let mut said = String::new();
-    let commands = offline(&page);
-    ensure!(commands.len() == 7, "{commands:?}");
-    for command in commands {
-        for one in command.split(" && ") {
-            said += &runs(&folder, None, &one.split(' ').collect::<Vec<_>>()).await?;
+    for block in blocks(page)? {
+        let has = |part: &str| block.iter().any(|command| command.contains(part));
+        if has("tests/running") {
+            writes(&files, &desk.folder, true)?;
+        }
+        if has("metahook delete") {
+            changes(test, &desk.folder, hook).await?;
+        }
+        said += &desk.types(&block).await?.concat();
+        if has("metahook new") {
+            desk.folder.push("website");
+            writes(&files, &desk.folder, false)?;
+            is_hosted_here(test, &desk.folder.join("controller.yaml"))?;
         }
     }
     ensure!(said.contains("2 passed, 0 failed") && !said.contains("FAIL"), "{said}");
-    let plan = std::fs::read_to_string(folder.join("tests/running/plan.yaml"))?;
+    ensure!(said.contains("CompositeController website is ready"), "{said}");
+    let plan = std::fs::read_to_string(desk.folder.join("tests/running/plan.yaml"))?;
     ensure!(plan.contains("ready: 2"), "{plan}");
-    on_the_cluster(test, &folder, hook).await
+    desk.not_here.are_all_needed()
 }
 
-/// Step 7, a mistake in the hook, and the end. The controller gets the label by which this test's server hosts it.
-async fn on_the_cluster(test: &mut Fixture, folder: &Path, hook: &str) -> Result<()> {
-    let controller = std::fs::read_to_string(folder.join("controller.yaml"))?;
-    let (key, value) = test
-        .label()
-        .split_once('=')
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .context("a label")?;
-    let labelled =
-        controller.replacen("metadata:\n", &format!("metadata:\n  labels: {{{key}: {value}}}\n"), 1);
-    std::fs::write(folder.join("controller.yaml"), labelled)?;
+/// The files of the case `running`, or all others, which the scaffold has.
+fn writes(files: &BTreeMap<String, String>, folder: &Path, running: bool) -> Result<()> {
+    for (name, text) in files.iter().filter(|(name, _)| name.starts_with("tests/running/") == running) {
+        let file = folder.join(name);
+        ensure!(running || file.is_file(), "{name} is no file of the scaffold");
+        std::fs::create_dir_all(file.parent().context("a folder")?)?;
+        std::fs::write(file, text)?;
+    }
+    Ok(())
+}
+
+/// What the page's commands made and changed, what the text says of it, and a mistake in the hook.
+async fn changes(test: &Fixture, folder: &Path, hook: &str) -> Result<()> {
     let kubeconfig = test.plane().kubeconfig().display().to_string();
     let apply = ["metahook", "apply", "-f", ".", "--kubeconfig", &kubeconfig];
-    let said = runs(folder, None, &apply).await?;
-    ensure!(said.contains("CompositeController website is ready"), "{said}");
     let kubectl = test.plane().kubectl();
     let shown = "-n website get configmap hello -o=jsonpath={.data}";
-    prints(&kubectl, shown, |data| data == r#"{"index.html":"Hello, world!"}"#).await?;
+    prints(&kubectl, shown, |data| data == r#"{"index.html":"Hello again!"}"#).await?;
     prints(&kubectl, "-n website get deployment hello -o=jsonpath={.spec.replicas}", |it| it == "2").await?;
     prints(&kubectl, "-n website get service hello -o=jsonpath={.spec.ports[0].port}", |it| it == "80")
         .await?;
-    let patch = r#"{"spec":{"text":"Hello again!"}}"#;
-    kubectl.run(&["-n", "website", "patch", "website", "hello", "--type=merge", "-p", patch]).await?;
-    prints(&kubectl, shown, |data| data == r#"{"index.html":"Hello again!"}"#).await?;
     types(&kubectl, "-n website delete service hello").await?;
     prints(&kubectl, "-n website get service hello -o=name", |it| it == "service/hello").await?;
 
@@ -104,10 +108,6 @@ async fn on_the_cluster(test: &mut Fixture, folder: &Path, hook: &str) -> Result
     let refused = format!("{:#}", refused.context("a script with a mistake was accepted")?);
     ensure!(refused.contains("SyntaxError") && refused.contains(&format!("{hook}:")), "{refused}");
     ensure!(refused.contains("is not applied"), "something was written: {refused}");
-
-    let delete = ["metahook", "delete", "-f", ".", "--crds", "--kubeconfig", &kubeconfig];
-    runs(folder, None, &delete).await?;
-    types(&kubectl, "delete namespace website --wait=false").await?;
     Ok(())
 }
 
@@ -136,8 +136,10 @@ pub(crate) async fn the_hook_of_the_readme_in_python_answers_as_that_in_rust(
 /// One after the other: both pages define the same kind.
 pub(crate) async fn the_pages_in_python_and_javascript_work_as_they_are(test: &mut Fixture) -> Result<()> {
     test.serve()?;
-    tutorial(test, "tutorial-python.md", "python", "hook.py").await?;
     let kubectl = test.plane().kubectl();
-    prints(&kubectl, "get namespaces -o=name", |all| !all.contains("namespace/website")).await?;
-    tutorial(test, "tutorial-javascript.md", "javascript", "hook.js").await
+    for (page, hook) in PAGES {
+        tutorial(test, page, hook).await.with_context(|| page.to_owned())?;
+        prints(&kubectl, "get namespaces -o=name", |all| !all.contains("namespace/website")).await?;
+    }
+    Ok(())
 }

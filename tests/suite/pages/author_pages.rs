@@ -2,15 +2,14 @@
 //! plane of its own, as names of the pages are cluster-wide.
 
 use std::fs;
-use std::path::Path;
 
 use acceptance::fixture::Fixture;
 use anyhow::{Context, Result, ensure};
 
-use crate::pages::{Block, Desk, blocks};
+use crate::pages::{Block, Desk, blocks, is_hosted_here};
 
 /// The pages, each with the command that makes the hook that it is about; else it is the one before.
-const PAGES: [(&str, Option<&str>); 6] = [
+pub(crate) const PAGES: [(&str, Option<&str>); 6] = [
     ("authoring.md", None),
     ("commands.md", None),
     ("modules.md", None),
@@ -41,7 +40,7 @@ async fn types_all(test: &mut Fixture) -> Result<()> {
     for name in ["demo", "hello"] {
         test.plane().kubectl().run(&["create", "namespace", name]).await?;
     }
-    let mut desk = Desk::new(test, &NOT_HERE)?;
+    let mut desk = Desk::new(test.plane(), &NOT_HERE)?;
     for folder in [".config/fish/completions", ".local/share/man/man1"] {
         fs::create_dir_all(desk.home.join(folder))?;
     }
@@ -71,11 +70,11 @@ async fn types_all(test: &mut Fixture) -> Result<()> {
 /// A block that makes a hook begins in an empty folder; those after it are about the last hook that was made.
 async fn on_page(test: &Fixture, desk: &mut Desk, block: &Block) -> Result<usize> {
     if !block.iter().any(|command| command.starts_with("metahook new")) {
-        return desk.types(block).await;
+        return Ok(desk.types(block).await?.len());
     }
     desk.folder = desk.home.join(format!("new-{}", fs::read_dir(&desk.home)?.count()));
     fs::create_dir(&desk.folder)?;
-    let typed = desk.types(block).await?;
+    let typed = desk.types(block).await?.len();
     desk.folder.push("demo");
     let files = ["controller.yaml", "src/main.rs"].map(|file| desk.folder.join(file));
     if files[1].exists() {
@@ -84,13 +83,4 @@ async fn on_page(test: &Fixture, desk: &mut Desk, block: &Block) -> Result<usize
     }
     is_hosted_here(test, &files[0])?;
     Ok(typed)
-}
-
-/// The server of a test hosts the controllers with its label alone.
-fn is_hosted_here(test: &Fixture, controller: &Path) -> Result<()> {
-    let written = fs::read_to_string(controller)?;
-    let label = test.label();
-    let (key, value) = label.split_once('=').context("a label")?;
-    let labelled = written.replacen("metadata:", &format!("metadata:\n  labels: {{{key}: {value}}}"), 1);
-    Ok(fs::write(controller, labelled)?)
 }
