@@ -14,7 +14,7 @@ use crate::secrecy::base64;
 use crate::wasm;
 
 /// A command about the controller of the test, with what it says on stdout and stderr.
-async fn diff(test: &mut Fixture, words: &[&str]) -> Result<(Option<i32>, String, String)> {
+pub(crate) async fn compare(test: &mut Fixture, words: &[&str]) -> Result<(Option<i32>, String, String)> {
     let kubeconfig = test.plane().kubeconfig().display().to_string();
     let name = test.name().to_owned();
     let flags = ["diff", "-n", &name, "--kubeconfig", &kubeconfig];
@@ -25,8 +25,8 @@ async fn diff(test: &mut Fixture, words: &[&str]) -> Result<(Option<i32>, String
 }
 
 /// The command is expected to end with this code, and to say all of this.
-async fn says(test: &mut Fixture, words: &[&str], code: i32, all: &[&str]) -> Result<String> {
-    let (ended, out, say) = diff(test, words).await?;
+pub(crate) async fn says(test: &mut Fixture, words: &[&str], code: i32, all: &[&str]) -> Result<String> {
+    let (ended, out, say) = compare(test, words).await?;
     let said = format!("{out}\n{say}");
     ensure!(ended == Some(code), "{words:?} ended with {ended:?}: {said}");
     for one in all {
@@ -35,7 +35,7 @@ async fn says(test: &mut Fixture, words: &[&str], code: i32, all: &[&str]) -> Re
     Ok(said)
 }
 
-fn file(test: &Fixture, name: &str, bytes: &[u8]) -> Result<PathBuf> {
+pub(crate) fn file(test: &Fixture, name: &str, bytes: &[u8]) -> Result<PathBuf> {
     let path = test.plane().scratch().join(format!("{}-{name}", test.name()));
     std::fs::write(&path, bytes)?;
     Ok(path)
@@ -79,7 +79,7 @@ pub(crate) async fn what_a_module_would_change_is_shown_and_not_written(test: &m
     let one: Vec<_> = all.iter().copied().chain(["b"]).collect();
     says(test, &one, 1, &["1 parent: 0 same, 1 differ (1 delete)", &deleted]).await?;
     let json: Vec<_> = all.iter().copied().chain(["-o", "json"]).collect();
-    let json: Value = serde_json::from_str(&diff(test, &json).await?.1)?;
+    let json: Value = serde_json::from_str(&compare(test, &json).await?.1)?;
     ensure!(text(&json, "/parents/0/changes/0/change") == "delete", "{json}");
     ensure!(json["summary"]["changes"]["delete"] == 3 && json["summary"]["failed"] == 0, "{json}");
     ensure!(states(test, &[&kind, &POD]).await? == before, "something was written");
@@ -89,6 +89,9 @@ pub(crate) async fn what_a_module_would_change_is_shown_and_not_written(test: &m
     let all: Vec<_> = of.iter().copied().chain(["--module", &broken]).collect();
     says(test, &all, 2, &["3 parents: 0 same, 0 differ, 3 failed", "children", "and 2 more"]).await?;
     says(test, &with(&["nobody"]), 2, &["nobody: the cluster has no such object"]).await?;
+    says(test, &with(&["other/a"]), 2, &["other/a: --namespace is "]).await?;
+    says(test, &with(&["x/"]), 2, &["\"x/\" is no name of an object"]).await?;
+    says(test, &with(&["a", "a"]), 0, &["1 parent: 1 same"]).await?;
     says(test, &["--controller", "no-such"], 2, &["the controller \"no-such\" does not exist"]).await?;
     ensure!(states(test, &[&kind, &POD]).await? == before, "something was written");
     Ok(())
@@ -131,14 +134,14 @@ pub(crate) async fn the_api_server_tries_each_write_of_a_new_module(test: &mut F
         answer(vec![json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "Wrong" } })])?;
     let refused = file(test, "refused.wasm", &refused)?.display().to_string();
     says(test, &["--controller", &name, "--module", &refused], 2, &["metadata.name", "1 failed"]).await?;
-    a_reader_is_told_the_right_that_a_dry_run_needs(test, &controller).await?;
+    a_dry_run_without_its_right_names_it(test, &controller).await?;
     ensure!(states(test, &[&CONFIG_MAP]).await? == before, "something was written");
     ensure!(uid(&controllers.get(&name).await?) == uid(&hosted), "the controller was written");
     Ok(())
 }
 
 /// A dry run needs the rights of its write.
-async fn a_reader_is_told_the_right_that_a_dry_run_needs(test: &mut Fixture, words: &[&str]) -> Result<()> {
+async fn a_dry_run_without_its_right_names_it(test: &mut Fixture, words: &[&str]) -> Result<()> {
     let (name, kubectl) = (test.name().to_owned(), test.plane().kubectl());
     test.make(&test.within(&SERVICE_ACCOUNT), json!({ "metadata": { "name": "reader" } })).await?;
     let account = format!("--serviceaccount={name}:reader");
@@ -179,7 +182,7 @@ pub(crate) async fn values_of_secrets_are_not_printed(test: &mut Fixture) -> Res
     let new = file(test, "new.wasm", &secret("a-second-value")?)?.display().to_string();
     let name = test.name().to_owned();
     for format in ["text", "json"] {
-        let words = ["--controller", &name, "--module", &new, "-o", format];
+        let words = ["--controller", &name, "--module", &new, "-o", format, &namespaces];
         let said = says(test, &words, 1, &["update"]).await?;
         for value in ["a-first-value", "a-second-value"] {
             ensure!(!said.contains(value) && !said.contains(&base64(value)), "{said}");

@@ -19,6 +19,7 @@ mod control_planes;
 mod crds;
 mod dev;
 mod diff;
+mod diff_states;
 mod explain;
 mod gallery;
 mod gallery_copies;
@@ -730,6 +731,12 @@ fn of_authors() -> Vec<Test> {
             what_a_module_would_change_is_shown_and_not_written,
             the_api_server_tries_each_write_of_a_new_module,
             values_of_secrets_are_not_printed,
+        },
+        diff_states::{
+            what_waits_for_the_end_of_a_pause_is_shown,
+            deletions_of_related_objects_are_shown,
+            hooks_see_the_time_and_a_pin_excludes_other_versions,
+            orphans_are_adopted_and_parents_finalized,
         },
         explain::{
             what_became_of_a_child_is_explained_also_when_it_is_gone,

@@ -143,7 +143,7 @@ impl BundleFlags {
 
     async fn deployment(&self) -> Result<Deployment, ApplyError> {
         let api = self.reach.connect().await?;
-        let namespace = self.namespace.clone().unwrap_or_else(|| api.client.default_namespace().to_owned());
+        let namespace = self.namespace.clone().unwrap_or_else(|| api.default_namespace().to_owned());
         Ok(Deployment { api, namespace, timeout: self.timeout, progress: Progress::of_stderr() })
     }
 

@@ -8,8 +8,8 @@ use metahook_core::object::Object;
 use metahook_server::telemetry::error_chain;
 use serde_json::{Value, json};
 
-/// A reconcile as JSON.
-pub(super) fn one_as_json(one: &Reconciled) -> Value {
+/// A reconcile as JSON. `word`: for what a step does.
+pub(super) fn one_as_json(one: &Reconciled, word: impl Fn(&Step) -> &'static str) -> Value {
     let call = |call: &Called| {
         json!({
             "hook": call.hook.as_str(),
@@ -21,7 +21,7 @@ pub(super) fn one_as_json(one: &Reconciled) -> Value {
     };
     let step = |step: &Step| {
         json!({
-            "change": step.op,
+            "change": word(step),
             "object": step.effect.id.to_string(),
             "before": value(step.effect.before.as_deref()),
             "after": value(step.effect.after.as_deref()),

@@ -12,6 +12,7 @@ use metahook_author::line_diff;
 use metahook_author::progress::Progress;
 use metahook_author::render::Reconciled;
 use metahook_core::api::common::ApplyStrategy;
+use metahook_core::api::policy::HookPolicy;
 use metahook_server::cluster::api_client::ConnectError;
 use metahook_server::telemetry::{error_chain, escape};
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ const HELP: &str = "Examples:
 Exit codes:
   0  nothing would change
   1  something would change
-  2  it could not be found out, of at least one parent";
+  2  the API server cannot say for at least one parent; the error names the reason";
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
@@ -46,12 +47,21 @@ pub struct Diff {
     pub parents: Vec<String>,
     #[command(flatten)]
     pub hooks: HookFileFlags,
-    /// Only parents of this namespace; that of parents whose names have none, too, else that of the kubeconfig.
+    /// Namespace of the parents. When absent, those of all namespaces; for names without one, that of the kubeconfig.
     #[arg(short = 'n', long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
     /// Format of stdout: for people, or JSON with all objects before and after.
     #[arg(short = 'o', long, value_name = "FORMAT", value_enum, default_value_t = Output::Text)]
     pub output: Output,
+    /// Namespaces whose Secrets the hooks may be shown, as the server's flag has them.
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',')]
+    pub mount_secret_namespaces: Vec<String>,
+    /// Field manager of the server's server-side apply.
+    #[arg(long, value_name = "NAME", default_value = FIELD_MANAGER)]
+    pub apply_strategy_ssa_field_manager: String,
+    /// Namespace of the server.
+    #[arg(long, value_name = "NAMESPACE", default_value = "metacontroller")]
+    pub server_namespace: String,
     /// The server's --apply-strategy, for controllers that name none.
     #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = apply_strategy)]
     pub apply_strategy: ApplyStrategy,
@@ -82,7 +92,7 @@ pub enum DiffCommandError {
     Files(#[from] HookFilesError),
     #[error(transparent)]
     Diff(#[from] DiffError),
-    #[error("the reconcile of {0} fails: its error stands above")]
+    #[error("{0} cannot be compared: the error is printed with the parent")]
     Failed(String),
     #[error("cannot print")]
     Print(#[from] io::Error),
@@ -101,7 +111,7 @@ impl Diff {
     /// It is not known of each parent what would change.
     pub async fn run(
         &self,
-        mut out: impl Write,
+        out: impl Write,
         mut say: impl Write,
         colours: bool,
     ) -> Result<Compared, DiffCommandError> {
@@ -111,37 +121,36 @@ impl Diff {
             None => documents::read_all(&self.file)?,
         };
         let files = self.hooks.files(&self.hooks.modules(&documents, &self.file)?).await?;
-        let default_namespace = || api.client.default_namespace().to_owned();
+        let default_namespace = || api.default_namespace().to_owned();
         let options = Options {
             files,
             apply_strategy: self.apply_strategy,
-            field_manager: FIELD_MANAGER.to_owned(),
+            field_manager: self.apply_strategy_ssa_field_manager.clone(),
             parents: self.parents.clone(),
             namespace: self.namespace.clone(),
             default_namespace: self.namespace.clone().unwrap_or_else(default_namespace),
+            server_namespace: self.server_namespace.clone(),
+            policy: HookPolicy {
+                mount_secret_namespaces: self.mount_secret_namespaces.iter().cloned().collect(),
+                ..HookPolicy::default()
+            },
+            is_file: self.controller.is_none(),
         };
         let step = Progress::of_stderr().step("reading the cluster");
         let differ = Differ::of(api, &documents, options).await?;
         drop(step);
+        for remark in differ.remarks() {
+            writeln!(say, "{}", escape(remark))?;
+        }
         let _step = Progress::of_stderr().step(format!("comparing {} parents", differ.parents()));
         let mut failed = Vec::new();
-        let mut all = Vec::new();
-        let summary = differ
-            .run(|one| {
-                failed.extend(one.error.as_ref().map(|_| one.parent.to_string()));
-                match self.output {
-                    Output::Json => {
-                        all.push(one_as_json(one));
-                        Ok(())
-                    }
-                    Output::Text => print(one, colours, &mut out, &mut say),
-                }
-            })
-            .await?;
-        match self.output {
-            Output::Json => writeln!(out, "{:#}", as_json(&all, &summary))?,
-            Output::Text => writeln!(out, "{}", summary.print())?,
-        }
+        let mut printer = Printer { output: self.output, colours, out, say, printed: 0 };
+        let summary = differ.run(|one| {
+            failed.extend(one.error.as_ref().map(|_| one.parent.to_string()));
+            printer.reconciled(one)
+        });
+        let summary = summary.await?;
+        printer.end(&summary)?;
         match failed.first() {
             None if summary.differ == 0 => Ok(Compared::Same),
             None => Ok(Compared::Differ),
@@ -151,39 +160,69 @@ impl Diff {
     }
 }
 
-/// What would change for one parent; nothing where nothing would.
-fn print(one: &Reconciled, colours: bool, out: &mut impl Write, say: &mut impl Write) -> io::Result<()> {
-    for step in &one.steps {
-        writeln!(out, "# {}: {} {}", one.parent, word(step), step.effect.id)?;
-        let (before, after) = (shown(step.effect.shown_before()), shown(step.effect.shown_after()));
-        let text = line_diff::print(&before, &after, colours);
-        let hidden = "  only values of a Secret differ, which are not shown\n";
-        out.write_all(if text.is_empty() { hidden } else { &text }.as_bytes())?;
+/// Prints parents one by one.
+struct Printer<O, S> {
+    output: Output,
+    colours: bool,
+    out: O,
+    say: S,
+    printed: usize,
+}
+
+impl<O: Write, S: Write> Printer<O, S> {
+    fn reconciled(&mut self, one: &Reconciled) -> io::Result<()> {
+        match self.output {
+            Output::Text => {
+                self.differences(one)?;
+                for note in &one.notes {
+                    writeln!(self.say, "{}: {}", one.parent, escape(note))?;
+                }
+            }
+            Output::Json => {
+                let begin = if self.printed == 0 { "{ \"parents\": [" } else { "," };
+                write!(self.out, "{begin}\n{:#}", one_as_json(one, word))?;
+            }
+        }
+        self.printed += 1;
+        match &one.error {
+            Some(error) => writeln!(self.say, "{}: error: {}", one.parent, escape(&error_chain(error))),
+            None => Ok(()),
+        }
     }
-    if one.steps.is_empty() && one.error.is_none() {
-        return Ok(());
+
+    fn differences(&mut self, one: &Reconciled) -> io::Result<()> {
+        for step in &one.steps {
+            writeln!(self.out, "# {}: {} {}", one.parent, word(step), step.effect.id)?;
+            let (before, after) = (shown(step.effect.shown_before()), shown(step.effect.shown_after()));
+            let text = line_diff::print(&before, &after, self.colours);
+            let is_hidden = text.is_empty() && !before.is_empty();
+            let text = if is_hidden { "  only values differ that are not shown\n" } else { &text };
+            self.out.write_all(text.as_bytes())?;
+        }
+        Ok(())
     }
-    for note in &one.notes {
-        writeln!(say, "{}: {}", one.parent, escape(note))?;
-    }
-    match &one.error {
-        Some(error) => writeln!(say, "{}: error: {}", one.parent, escape(&error_chain(error))),
-        None => Ok(()),
+
+    fn end(&mut self, summary: &Summary) -> io::Result<()> {
+        match self.output {
+            Output::Text => writeln!(self.out, "{}", summary.print()),
+            Output::Json => {
+                let begin = if self.printed == 0 { "{ \"parents\": [" } else { "" };
+                writeln!(self.out, "{begin}\n], \"summary\": {:#} }}", as_json(summary))
+            }
+        }
     }
 }
 
-fn as_json(all: &[Value], summary: &Summary) -> Value {
+fn as_json(summary: &Summary) -> Value {
     let (before, now) = summary.instructions.unzip();
     json!({
-        "parents": all,
-        "summary": {
-            "parents": summary.parents,
-            "same": summary.same(),
-            "differ": summary.differ,
-            "failed": summary.failed,
-            "changes": summary.changes,
-            "instructionsBefore": before,
-            "instructions": now,
-        },
+        "parents": summary.parents,
+        "same": summary.same(),
+        "differ": summary.differ,
+        "paused": summary.paused,
+        "failed": summary.failed,
+        "changes": summary.changes,
+        "instructionsBefore": before,
+        "instructions": now,
     })
 }

@@ -72,7 +72,7 @@ impl ExplainFlags {
             token.map_err(|error| ExplainCommandError::TokenFile(file.display().to_string(), error))
         };
         let token = self.token_file.map(read).transpose()?.map(|token| token.trim().to_owned());
-        let namespace = self.namespace.unwrap_or_else(|| api.client.default_namespace().to_owned());
+        let namespace = self.namespace.unwrap_or_else(|| api.default_namespace().to_owned());
         let asking = Explainer {
             api,
             kubeconfig: self.reach.kubeconfig,

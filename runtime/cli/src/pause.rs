@@ -51,7 +51,7 @@ impl PauseFlags {
     /// Pauses the object, or resumes it, and says so.
     pub async fn run(&self, paused: bool, mut out: impl Write) -> Result<(), PauseCommandError> {
         let api = self.reach.reached().await?;
-        let namespace = self.namespace.clone().unwrap_or_else(|| api.client.default_namespace().to_owned());
+        let namespace = self.namespace.clone().unwrap_or_else(|| api.default_namespace().to_owned());
         let cluster = Pauser { api, namespace, timeout: self.timeout };
         let Changed { id, shown } = cluster.set(&self.kind, &self.name, paused).await?;
         writeln!(out, "{id} {}", said(paused, &shown))?;

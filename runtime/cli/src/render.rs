@@ -221,7 +221,9 @@ fn table(rounds: &Rounds, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn as_json(rounds: &Rounds) -> Value {
-    let round = |round: &Vec<Reconciled>| -> Value { round.iter().map(one_as_json).collect() };
+    let round = |round: &Vec<Reconciled>| -> Value {
+        round.iter().map(|one| one_as_json(one, |step| step.op)).collect()
+    };
     let end = match rounds.end {
         RenderEnd::Settled => "settled",
         RenderEnd::Enough => "unfinished",

@@ -8,6 +8,7 @@ pub mod config_maps;
 pub mod definitions;
 pub mod discovery;
 pub mod dry_run;
+pub mod dry_run_client;
 pub(crate) mod events;
 mod fair_queue;
 mod finalizers;
@@ -28,7 +29,6 @@ mod server_side;
 mod suspension;
 pub mod tokens;
 pub mod transport;
-pub mod trial;
 pub(crate) mod watch;
 pub(crate) mod write_gate;
 

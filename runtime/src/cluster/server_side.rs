@@ -29,7 +29,11 @@ impl ApiClient {
         let Some(first) = without_nulled(answer.status.as_u16(), &answer.body, body) else {
             return wrote_over(id, uid, &answer);
         };
-        wrote_over(id, uid, &self.apply_as(id, &first, manager, true).await?)?;
+        let first = wrote_over(id, uid, &self.apply_as(id, &first, manager, true).await?)?;
+        if self.dry_runs_only {
+            // The second step needs what the first one stores.
+            return Ok(first);
+        }
         wrote_over(id, uid, &self.apply_as(id, body, manager, true).await?)
     }
 

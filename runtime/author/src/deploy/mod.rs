@@ -23,7 +23,7 @@ use metahook_server::cluster::objects::RequestError;
 use packed::ApplyPackedError;
 
 /// Owner of the fields that are applied; modules are those of `metahook pack`.
-const FIELD_MANAGER: &str = "metahook";
+pub(crate) const FIELD_MANAGER: &str = "metahook";
 
 /// How often a cluster is looked at that does not tell of its changes.
 const LOOK_INTERVAL: Duration = Duration::from_millis(300);
@@ -120,18 +120,11 @@ impl Deployment {
             }
         };
         let id = ObjectId { resource: Arc::clone(&resource), key: Key::new(namespace, name) };
-        let mut object = object.clone();
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            if resource.namespaced {
-                metadata.insert("namespace".to_owned(), json!(namespace));
-            }
-            // A file that was read from a cluster has these, and server-side apply refuses the first.
-            for field in ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"] {
-                metadata.remove(field);
-            }
-        }
-        if let Some(fields) = object.as_object_mut() {
-            fields.remove("status");
+        let mut object = written_by_authors(object);
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+            && resource.namespaced
+        {
+            metadata.insert("namespace".to_owned(), json!(namespace));
         }
         Ok((id, object))
     }
@@ -149,6 +142,21 @@ impl Deployment {
             }
         }
     }
+}
+
+/// The object of a file without what only a cluster writes: a file that was read from one has these fields, and server-side apply
+/// refuses the first.
+pub(crate) fn written_by_authors(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        for field in ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"] {
+            metadata.remove(field);
+        }
+    }
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    object
 }
 
 fn config_map(place: &ModulePlace) -> Result<PackTarget, DeployError> {

@@ -1,5 +1,6 @@
-//! The cluster as it is as the ports of a reconcile: writes are tried by dry runs, and each that would change something is a step.
+//! The cluster as it is as the ports of a reconcile: each write is a dry run, and a step where it would change something.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -18,18 +19,18 @@ use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_core::object::selector::Selector;
 use metahook_core::reconcile::config::ControllerConfig;
-use metahook_core::reconcile::error::ReconcileError;
 use metahook_core::reconcile::input::customize_request;
-use metahook_core::reconcile::outcome::Retry;
+use metahook_core::reconcile::outcome::{Changed, Retry};
 use metahook_core::reconcile::ports::{
     Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError,
     Record, Remember, WriteAnswer, WriteError,
 };
+use metahook_core::reconcile::sequence::{Reached, ReconcileReport};
 use metahook_core::related::Related;
 use metahook_core::settled::{CacheRevision, SettledParents};
 use metahook_server::sync::lock;
 
-use super::Differ;
+use super::{Differ, LiveParent};
 use crate::render::Reconciled;
 use crate::render::effect::Effect;
 use crate::render::related::{RelatedError, allowed_rule};
@@ -37,82 +38,116 @@ use crate::render::related::{RelatedError, allowed_rule};
 /// The world of one reconcile of one parent.
 pub(super) struct Ports<'a> {
     differ: &'a Differ,
-    config: &'a ControllerConfig,
-    id: &'a ObjectId,
+    parent: &'a LiveParent,
+    /// Objects that other clients have changed since they were listed; `None` for those that are gone.
+    fresh: Overlay,
     state: Mutex<State>,
 }
 
+/// Objects as they are later than in the lists.
+pub(super) type Overlay = BTreeMap<ObjectId, Option<Arc<Object>>>;
+
 /// State that a reconcile changes; the next one begins anew.
 struct State {
-    round: Reconciled,
+    reconciled: Reconciled,
     settled: SettledParents,
     history: Arc<WriteHistory>,
-    /// Lets everything through: deletions are what is to be seen.
+    /// The brake of a server that has just started: it holds no deletion, so that all are shown.
     brake: DeletionBrake,
+    /// Objects as the dry runs so far would leave them.
+    written: Overlay,
+    /// Objects whose write failed.
+    failed: Vec<ObjectId>,
 }
 
 impl<'a> Ports<'a> {
-    pub(super) fn new(differ: &'a Differ, config: &'a ControllerConfig, id: &'a ObjectId) -> Self {
+    pub(super) fn new(differ: &'a Differ, parent: &'a LiveParent, fresh: Overlay) -> Self {
         let state = State {
-            round: Reconciled::of(id),
+            reconciled: Reconciled::of(&parent.id),
             settled: SettledParents::default(),
             history: Arc::default(),
             brake: DeletionBrake::new(BrakeLimits::default(), None, 0),
+            written: Overlay::new(),
+            failed: Vec::new(),
         };
-        Self { differ, config, id, state: Mutex::new(state) }
+        Self { differ, parent, fresh, state: Mutex::new(state) }
     }
 
-    /// The result of the reconcile.
-    pub(super) fn finish(self, error: Option<ReconcileError>) -> Reconciled {
+    /// The result of the reconcile, and the objects whose write failed.
+    pub(super) fn finish(self, report: ReconcileReport) -> (Reconciled, Vec<ObjectId>) {
         let mut state = self.state();
-        if state.settled.is_status_due(&self.id.key) {
-            let note = "the status follows in the next reconcile, which sees these children";
-            state.round.notes.push(note.to_owned());
+        let mut note = |text: &str| state.reconciled.notes.push(text.to_owned());
+        match (report.reached, &report.result) {
+            (Reached::WroteBeforePlan, Ok(_)) => {
+                note("the hook is called in the next reconcile, which is not shown");
+            }
+            (_, Ok(Changed::RolloutStep)) => {
+                note("the rollout goes on in further reconciles, which are not shown");
+            }
+            _ => {}
         }
-        let round = Reconciled::of(self.id);
-        Reconciled { error, ..std::mem::replace(&mut state.round, round) }
+        if state.settled.is_status_due(&self.parent.id.key) {
+            state
+                .reconciled
+                .notes
+                .push("the status is written in the next reconcile, which is not shown".to_owned());
+        }
+        let empty = Reconciled::of(&self.parent.id);
+        let reconciled = std::mem::replace(&mut state.reconciled, empty);
+        (Reconciled { error: report.result.err(), ..reconciled }, std::mem::take(&mut state.failed))
+    }
+
+    /// The result of a write, whose object is known where it failed.
+    fn noting<T>(&self, written: Result<T, WriteError>) -> Result<T, WriteError> {
+        written.inspect_err(|error| self.state().failed.push(error.id.clone()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
+    /// The object as the dry runs so far would leave it.
     fn seen(&self, id: &ObjectId) -> Option<Arc<Object>> {
-        if id == self.id {
-            let parent = self.differ.parents.iter().find(|one| one.id == *id)?;
-            return Some(Arc::clone(&parent.parent));
+        let written = self.state().written.get(id).cloned();
+        if let Some(known) = written.or_else(|| self.fresh.get(id).cloned()) {
+            return known;
         }
-        self.differ.live.children.get(&id.resource)?.get(&id.key)?.whole().cloned()
+        if *id == self.parent.id {
+            return Some(Arc::clone(&self.parent.parent));
+        }
+        self.differ.live.known(id)
     }
 
     /// Records a write that would change something; gives back whether it would.
-    fn tried(&self, verb: &'static str, id: &ObjectId, after: Option<Arc<Object>>) -> bool {
-        let effect = Effect { id: id.clone(), before: self.seen(id), after };
-        let changes = effect.shown_before() != effect.shown_after();
+    fn record_write(&self, verb: &'static str, id: &ObjectId, after: Option<Arc<Object>>) -> bool {
+        let effect = Effect { id: id.clone(), before: self.seen(id), after: after.clone() };
+        let changes = after.is_none() || effect.shown_before() != effect.shown_after();
+        let mut state = self.state();
         if changes {
-            self.state().round.record(verb, vec![effect]);
+            state.reconciled.record(verb, vec![effect]);
         }
+        state.written.insert(id.clone(), after);
         changes
     }
 
     async fn ask(&self, hook: HookName, request: Vec<u8>) -> Result<Vec<u8>, PortError> {
         let called = self.differ.hooks.call(&self.differ.controller, hook, request).await;
         let answer = called.answer.clone();
-        self.state().round.calls.push(called);
+        self.state().reconciled.calls.push(called);
         answer.map_err(|error| PortError::new("Hook", Retry::WithEvent, error))
     }
 
     async fn related_of(&self, state: &Object) -> Result<Related, PortError> {
-        if self.config.hooks.customize.is_none() {
+        if self.parent.config.hooks.customize.is_none() {
             return Ok(Related::default());
         }
-        let answer = self.ask(HookName::Customize, customize_request(self.config, state)).await?;
-        let rules = self.state().round.asked_rules(self.config, &answer)?;
+        let answer = self.ask(HookName::Customize, customize_request(&self.parent.config, state)).await?;
+        let rules = self.state().reconciled.asked_rules(&self.parent.config, &answer)?;
         let mut related = Related::default();
         for (at, asked) in rules {
             let live = &self.differ.live;
             let resource = live.resolve(&asked.gvr).await.map_err(|error| RelatedError::of(at, error))?;
-            let rule = allowed_rule(self.config, state, (at, &asked), &resource)?;
+            let rule = allowed_rule(&self.parent.config, state, (at, &asked), &resource)?;
             let found = live.find(&rule).await.map_err(|error| RelatedError::of(at, error))?;
             related.add(&state.key.namespace, at, &rule, found);
         }
@@ -122,15 +157,15 @@ impl<'a> Ports<'a> {
 
 impl Observe for Ports<'_> {
     fn config(&self) -> &ControllerConfig {
-        self.config
+        &self.parent.config
     }
 
     fn parent_id(&self, _parent: &Object) -> ObjectId {
-        self.id.clone()
+        self.parent.id.clone()
     }
 
     fn parent_now(&self, _key: &Key) -> Option<Arc<Object>> {
-        self.seen(self.id)
+        self.seen(&self.parent.id)
     }
 
     fn candidates(
@@ -140,9 +175,20 @@ impl Observe for Ports<'_> {
         selector: Option<&Selector>,
     ) -> Vec<CachedObject> {
         let Some(cache) = self.differ.live.children.get(resource) else { return Vec::new() };
-        let mut all = cache.candidates(&parent.uid, &parent.key.namespace, selector);
-        all.retain(|object| self.config.other_maker(object).is_none());
-        all
+        let found = cache.candidates(&parent.uid, &parent.key.namespace, selector).into_iter();
+        let is_free = |object: &CachedObject| match self.parent.config.other_maker(object) {
+            Some(maker) => !self.differ.controllers.contains(&(maker.kind, maker.name.to_owned())),
+            None => true,
+        };
+        let now = |object: CachedObject| {
+            let key = object.key.clone();
+            let newer = self.fresh.iter().find(|(id, _)| *id.resource == *resource && id.key == key);
+            match newer {
+                Some((_, now)) => now.clone().map(CachedObject::from),
+                None => Some(object),
+            }
+        };
+        found.filter(is_free).filter_map(now).collect()
     }
 
     fn child_now(&self, id: &ObjectId) -> Option<Arc<Object>> {
@@ -196,18 +242,18 @@ impl CallHooks for Ports<'_> {
 
 impl CarryOut for Ports<'_> {
     async fn write(&self, op: &Op, _: Option<&DeletionReason>) -> Result<WriteAnswer, WriteError> {
-        let tried = self.differ.live.trial.carry_out(op).await?;
-        self.state().round.notes.extend(tried.warnings);
-        let changed = self.tried(op.verb(), op.id(), tried.object.clone());
-        Ok(WriteAnswer { changed, object: tried.object })
+        let answer = self.noting(self.differ.live.client.carry_out(op).await)?;
+        self.state().reconciled.notes.extend(answer.warnings);
+        let changed = self.record_write(op.verb(), op.id(), answer.object.clone());
+        Ok(WriteAnswer { changed, object: answer.object })
     }
 
     async fn dry_run(&self, write: &Op) -> Result<DryRunResult, WriteError> {
-        self.differ.live.trial.dry_run(write).await
+        self.noting(self.differ.live.client.dry_run(write).await)
     }
 
     async fn try_making(&self, op: &Op, version: Option<&str>) -> Result<(), WriteError> {
-        self.differ.live.trial.try_making(op, version).await
+        self.noting(self.differ.live.client.try_making(op, version).await)
     }
 
     async fn claim(
@@ -215,8 +261,8 @@ impl CarryOut for Ports<'_> {
         claimed: &ClaimedObject,
         parent: &Object,
     ) -> Result<Option<Arc<Object>>, WriteError> {
-        let after = self.differ.live.trial.claim(claimed, parent).await?;
-        self.tried(claimed.claim.verb(), &claimed.id(), after.clone());
+        let after = self.noting(self.differ.live.client.claim(claimed, parent).await)?;
+        self.record_write(claimed.claim.verb(), &claimed.id(), after.clone());
         Ok(after)
     }
 
@@ -225,8 +271,9 @@ impl CarryOut for Ports<'_> {
         parent: &Object,
         change: FinalizerChange<'_>,
     ) -> Result<Option<Arc<Object>>, WriteError> {
-        let after = self.differ.live.trial.change_finalizers(self.id, parent, change).await?;
-        self.tried("finalizer", self.id, after.clone());
+        let done = self.differ.live.client.change_finalizers(&self.parent.id, parent, change).await;
+        let after = self.noting(done)?;
+        self.record_write("finalizer", &self.parent.id, after.clone());
         Ok(after)
     }
 
@@ -266,7 +313,7 @@ impl Remember for Ports<'_> {
 
 impl Record for Ports<'_> {
     fn record(&self, _parent: &Object, fact: Fact<'_>) {
-        self.state().round.note(fact);
+        self.state().reconciled.note(fact);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use metahook_core::api::SpecError;
@@ -23,8 +23,14 @@ use metahook_server::telemetry::metrics::Metrics;
 pub(crate) struct HookSet {
     sandbox: Arc<Sandbox>,
     hooks: PerHook<LoadedHook>,
-    /// Number of calls of modules.
-    calls: AtomicU64,
+    clock: Clock,
+}
+
+/// The time that calls of modules begin at.
+enum Clock {
+    /// The same in each run: by the number of calls so far.
+    Simulated(AtomicU64),
+    Real,
 }
 
 /// One call that was made.
@@ -115,14 +121,24 @@ impl HookSet {
                 Ok::<_, HookSetError>(LoadedHook::Webhook(Webhook::alone(target, &pools, meter)?.into()))
             }
         })?;
-        Ok(Self { sandbox, hooks, calls: AtomicU64::default() })
+        Ok(Self { sandbox, hooks, clock: Clock::Simulated(AtomicU64::default()) })
+    }
+
+    /// The hooks, which see the time as it is.
+    pub(crate) fn by_real_time(self) -> Self {
+        Self { clock: Clock::Real, ..self }
     }
 
     pub(crate) async fn call(&self, controller: &str, hook: HookName, request: Vec<u8>) -> Called {
         let request = Bytes::from(request);
         let called = self.hooks.get(hook).unwrap_or(&self.hooks.sync);
         let in_sandbox = called.via().runs_in_sandbox();
-        let now = simulated_time(self.calls.fetch_add(u64::from(in_sandbox), Ordering::Relaxed) + 1);
+        let now = match &self.clock {
+            Clock::Simulated(calls) => {
+                simulated_time(calls.fetch_add(u64::from(in_sandbox), Ordering::Relaxed) + 1)
+            }
+            Clock::Real => SystemTime::now(),
+        };
         let input = Input { controller, hook, request: request.clone(), now };
         let CallResult { answer, took, log, usage, pure, .. } = self.sandbox.call(called, input).await;
         Called {

@@ -15,6 +15,7 @@ pub(crate) mod world;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use metahook_core::children::deletion_brake::DeletionBrake;
 use metahook_core::children::write_history::WriteHistory;
@@ -60,6 +61,8 @@ pub struct Reconciled {
     /// Parts of modules' answers that have no effect.
     pub(crate) ignored: Vec<String>,
     pub calls: Vec<Called>,
+    /// The delay that the hook asked for.
+    pub(crate) resync_after: Option<Duration>,
     /// Parts of the writes that the API server would drop, or refuse them for.
     pub faults: Vec<String>,
     /// The server would write what comes before it, and try again later.

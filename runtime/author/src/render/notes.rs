@@ -26,6 +26,7 @@ impl Reconciled {
             Fact::Planned { input, plan, .. } => {
                 note(input.hook, plan, &mut self.notes);
                 self.ignored.extend(plan.feedback.ignored.clone());
+                self.resync_after = plan.resync_after;
             }
             // The steps and the notes on the plan show them.
             Fact::Warnings(..) | Fact::Event(..) | Fact::Differing(_) | Fact::TwoAnswers(_) => {}
@@ -60,8 +61,5 @@ fn note(hook: HookName, plan: &ReconcilePlan, notes: &mut Vec<String>) {
             Skip::Flapping => "is changed back again and again",
         };
         notes.push(format!("{id} {why}"));
-    }
-    if let Some(delay) = plan.resync_after {
-        notes.push(format!("the parent is reconciled again after {}s", delay.as_secs_f64()));
     }
 }

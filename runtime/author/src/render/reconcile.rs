@@ -1,6 +1,7 @@
 //! One reconcile of one parent: the sequence of `metahook_core::reconcile` over the objects of files.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use metahook_core::object::id::ObjectId;
 use metahook_core::reconcile::config::ControllerConfig;
@@ -20,6 +21,9 @@ impl Simulation {
         let shared = Mutex::new(Shared { world, brake, remembered, round: &mut round });
         let ports = Ports { controller, config, kinds, hooks, version: *version, shared };
         let report = reconcile(&ports, parent, Start::default()).await;
+        let again =
+            |delay: Duration| format!("the parent is reconciled again after {}s", delay.as_secs_f64());
+        round.notes.extend(round.resync_after.map(again));
         if self.remembered.get(&id.resource).is_some_and(|of_kind| of_kind.settled.is_status_due(&id.key)) {
             let note = "the status is written in the next reconcile, which sees these children";
             round.notes.push(note.to_owned());
@@ -59,6 +63,7 @@ fn faults(kinds: &KnownKinds, round: &Reconciled) -> Vec<String> {
 impl Reconciled {
     pub(crate) fn of(parent: &ObjectId) -> Self {
         let (steps, notes, ignored, calls, faults) = Default::default();
-        Self { parent: parent.clone(), steps, notes, ignored, calls, faults, error: None }
+        let (parent, resync_after) = (parent.clone(), None);
+        Self { parent, steps, notes, ignored, calls, resync_after, faults, error: None }
     }
 }

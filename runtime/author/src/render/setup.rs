@@ -113,10 +113,16 @@ pub(crate) struct Controller<'a> {
 }
 
 impl<'a> Controller<'a> {
-    pub(crate) fn of(documents: &'a [Document]) -> Result<Self, SetupError> {
+    fn of(documents: &'a [Document]) -> Result<Self, SetupError> {
+        // Secrets of files are the author's own.
+        Self::under(documents, &HookPolicy::default().by_account())
+    }
+
+    /// The controller, as a server with this policy takes it.
+    pub(crate) fn under(documents: &'a [Document], policy: &HookPolicy) -> Result<Self, SetupError> {
         let (kind, document) = controller(documents)?;
         let object = parsed(document, kind)?;
-        let (spec, snapshot) = CheckedSpec::of(kind, &object, &HookPolicy::default().by_account())
+        let (spec, snapshot) = CheckedSpec::of(kind, &object, policy)
             .map_err(|source| SetupError::spec(document.place.to_string(), source))?;
         Ok(Self { kind, document, object, spec, snapshot })
     }

@@ -44,12 +44,12 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct ApiClient {
     /// Client of kube, for watches.
-    pub client: Client,
+    pub(crate) client: Client,
     transport: Transport,
     limit: Option<Arc<Limit>>,
     gate: WriteGate,
-    /// Each write asks for a dry run: the API server stores nothing.
-    only_tries: bool,
+    /// The API server is asked to store nothing.
+    pub(super) dry_runs_only: bool,
     /// Watches of all accounts together.
     pub(crate) watches: OpenWatches,
     pub(crate) requests: RequestCounts,
@@ -144,7 +144,7 @@ impl ApiClient {
             transport,
             limit,
             gate: WriteGate::open(),
-            only_tries: false,
+            dry_runs_only: false,
             watches,
             requests,
             restores: Restores::default(),
@@ -157,9 +157,14 @@ impl ApiClient {
         Self { gate, ..self }
     }
 
-    /// The client, none of whose writes is stored.
-    pub(super) fn that_only_tries(self) -> Self {
-        Self { only_tries: true, ..self }
+    /// A client that sends each write as a dry run.
+    pub(super) fn with_dry_runs_only(self) -> Self {
+        Self { dry_runs_only: true, ..self }
+    }
+
+    /// The namespace of the kubeconfig, or of the Pod.
+    pub fn default_namespace(&self) -> &str {
+        self.client.default_namespace()
     }
 
     /// A client for the Lease that opens the gate: neither the gate nor the rate limit holds it up.
@@ -235,9 +240,10 @@ impl ApiClient {
     ) -> Result<Answer, Unreachable> {
         // All writes come through here: kube's client only lists and watches.
         let gate = (!method.is_safe()).then(|| self.gate.clone());
-        let tried = gate.is_some() && self.only_tries;
-        let uri = if tried { as_dry_run(path) } else { Cow::Borrowed(path) };
-        let body = body.map(|body| if tried { tried_body(&method, body) } else { Cow::Borrowed(body) });
+        let is_dry_run = gate.is_some() && self.dry_runs_only;
+        let uri = if is_dry_run { dry_run_path(path) } else { Cow::Borrowed(path) };
+        let body =
+            body.map(|body| if is_dry_run { dry_run_body(&method, body) } else { Cow::Borrowed(body) });
         let body = body.map(|body| print(kind, &body)).transpose().map_err(Unreachable::Print)?;
         let mut request = Request::builder()
             .method(method.clone())
@@ -281,25 +287,24 @@ impl ApiClient {
     }
 }
 
-/// The path of a write that is only tried.
-fn as_dry_run(path: &str) -> Cow<'_, str> {
+/// The path of a dry run.
+fn dry_run_path(path: &str) -> Cow<'_, str> {
     match path.split_once('?') {
-        // Twice the option is none.
+        // The API server refuses the option where it comes twice.
         Some((_, query)) if query.split('&').any(|option| option == DRY_RUN) => path.into(),
         Some(_) => format!("{path}&{DRY_RUN}").into(),
         None => format!("{path}?{DRY_RUN}").into(),
     }
 }
 
-/// The body of a write that is only tried. Of a deletion that has one the API server reads no options in the query.
-fn tried_body<'a>(method: &Method, body: &'a Value) -> Cow<'a, Value> {
-    let mut body = Cow::Borrowed(body);
-    if *method == Method::DELETE
-        && let Some(options) = body.to_mut().as_object_mut()
-    {
-        options.insert("dryRun".to_owned(), json!(["All"]));
+/// The body of a dry run. Where a deletion has a body, the API server reads its options there, and ignores the query.
+fn dry_run_body<'a>(method: &Method, body: &'a Value) -> Cow<'a, Value> {
+    if *method != Method::DELETE {
+        return Cow::Borrowed(body);
     }
-    body
+    let mut options = body.as_object().cloned().unwrap_or_default();
+    options.insert("dryRun".to_owned(), json!(["All"]));
+    Cow::Owned(Value::Object(options))
 }
 
 /// The body of a request, and its content type.

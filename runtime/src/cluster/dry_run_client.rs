@@ -1,4 +1,4 @@
-//! Trial of writes: a reconcile's writes are sent as the server sends them, as dry runs. Nothing is stored.
+//! Client that writes nothing: it sends a reconcile's writes as the server does, and each of them is a dry run.
 
 use std::sync::Arc;
 
@@ -18,53 +18,56 @@ use crate::cluster::apply::{Carried, OPTIONS};
 use crate::cluster::objects::{RequestError, object};
 use crate::cluster::paths::list_path;
 
-/// A client whose writes are dry runs, whatever is asked of it.
+/// A client that sends each write as a dry run.
 #[derive(Clone)]
-pub struct Trial(ApiClient);
+pub struct DryRunClient(ApiClient);
 
-/// A write that was tried.
+/// Answer of the API server to a dry run.
 #[derive(Debug)]
-pub struct Tried {
+pub struct DryRunAnswer {
     /// The object as the API server would store it; `None` where it would be gone.
     pub object: Option<Arc<Object>>,
     /// Warnings of the API server.
     pub warnings: Vec<String>,
 }
 
-/// End of the name under which an object is tried that is there already.
-const ANEW: &str = "-x";
+/// An object that is there already is made under its name with this suffix.
+const DRY_RUN_NAME_SUFFIX: &str = "-x";
 
-impl Trial {
+impl DryRunClient {
     pub fn new(api: ApiClient) -> Self {
-        Self(api.that_only_tries())
+        Self(api.with_dry_runs_only())
     }
 
-    /// For reads.
+    /// The client, for reads.
     pub fn api(&self) -> &ApiClient {
         &self.0
     }
 
     /// # Errors
     /// The API server refuses the write, or does not answer.
-    pub async fn carry_out(&self, op: &Op) -> Result<Tried, WriteError> {
+    pub async fn carry_out(&self, op: &Op) -> Result<DryRunAnswer, WriteError> {
         if let Op::Recreate { id, body, .. } = op {
-            let object = self.made_anew(id, body).await.map(Arc::new);
-            return Ok(Tried { object, warnings: Vec::new() });
+            self.0.try_making(op, None).await?;
+            return Ok(self.made_anew(id, body).await);
         }
         let Carried { events, warnings } = self.0.carry_out(op).await?;
-        Ok(Tried { object: last(events), warnings })
+        Ok(DryRunAnswer { object: last(events), warnings })
     }
 
-    /// The object that would take the place of the one that is there. No dry run makes a second one of its name, so one of
-    /// another name is tried. Where the API server refuses that: the object as it would be sent.
-    async fn made_anew(&self, id: &ObjectId, body: &Value) -> Option<Object> {
+    /// The object that would take the place of the one that is there. No dry run makes a second one of its name, so another name is
+    /// used. Where the API server refuses that: the object as it would be sent.
+    async fn made_anew(&self, id: &ObjectId, body: &Value) -> DryRunAnswer {
         let mut renamed = body.clone();
         if let Some(metadata) = renamed.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.insert("name".to_owned(), json!(format!("{}{ANEW}", id.key.name)));
+            metadata.insert("name".to_owned(), json!(format!("{}{DRY_RUN_NAME_SUFFIX}", id.key.name)));
         }
         let path = format!("{}?{OPTIONS}", list_path(&id.resource, &id.key.namespace));
         let answer = self.0.send(Method::POST, &path, &renamed).await.ok();
         let made = answer.and_then(|answer| object(id, &answer).ok()).and_then(|made| made.value().ok());
+        let warning = made
+            .is_none()
+            .then(|| format!("{id} is shown as the hook wants it, without the API server's defaults"));
         let mut made = made.unwrap_or_else(|| body.clone());
         if let Some(metadata) = made.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("name".to_owned(), json!(&*id.key.name));
@@ -72,11 +75,12 @@ impl Trial {
                 metadata.entry(field).or_insert(json!("0"));
             }
         }
-        Object::parse(&made.to_string(), Some(&id.resource.gvk)).ok()
+        let object = Object::parse(&made.to_string(), Some(&id.resource.gvk)).ok().map(Arc::new);
+        DryRunAnswer { object, warnings: warning.into_iter().collect() }
     }
 
     /// # Errors
-    /// Nothing is known of it.
+    /// The API server refuses to answer.
     pub async fn dry_run(&self, write: &Op) -> Result<DryRunResult, WriteError> {
         Ok(self.0.dry_run(write).await?)
     }
@@ -137,9 +141,9 @@ mod tests {
     use crate::cluster::api_client::{DRY_RUN, MERGE_PATCH};
     use crate::cluster::fake;
 
-    /// A client whose requests are counted; one that is neither a read nor a dry run ends the test.
-    fn trial() -> Trial {
-        Trial::new(fake::answering(|request| {
+    /// A client of an API server that takes reads and dry runs alone.
+    fn client() -> DryRunClient {
+        DryRunClient::new(fake::answering(|request| {
             let query = request.uri().query().unwrap_or_default();
             let dry = query.split('&').filter(|option| *option == DRY_RUN).count();
             assert!(request.method() == Method::GET || dry == 1, "{} {}", request.method(), request.uri());
@@ -155,7 +159,7 @@ mod tests {
         let resource = Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: true };
         let id = ObjectId { resource: Arc::new(resource), key: Key::new("n", "a") };
         let body = json!({ "metadata": { "name": "a", "namespace": "n", "uid": "u" } });
-        let (uid, trial) = (Uid::new("u"), trial());
+        let (uid, client) = (Uid::new("u"), client());
         let over = Some((uid.clone(), Version::new("1")));
         let (id, body, manager) = (|| id.clone(), || body.clone(), || Arc::<str>::from("m"));
         let all = [
@@ -167,25 +171,25 @@ mod tests {
             Op::Delete { id: id(), uid: uid.clone() },
         ];
         for op in &all {
-            trial.carry_out(op).await.unwrap_or_else(|error| panic!("{}: {}", op.verb(), error.source));
+            client.carry_out(op).await.unwrap_or_else(|error| panic!("{}: {}", op.verb(), error.source));
         }
         let recreated = Op::Recreate { id: id(), uid, body: body(), manager: None };
-        trial.try_making(&recreated, None).await.unwrap();
-        let made = trial.carry_out(&recreated).await.unwrap().object.unwrap();
+        client.try_making(&recreated, None).await.unwrap();
+        let made = client.carry_out(&recreated).await.unwrap().object.unwrap();
         assert_eq!((&*made.key.name, made.version.as_str()), ("a", "2"), "it is tried by another name");
-        drop(trial.dry_run(&all[1]).await.unwrap());
+        drop(client.dry_run(&all[1]).await.unwrap());
         let seen = Object::parse(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1" }}).to_string(), None).unwrap();
-        trial.change_finalizers(&id(), &seen, FinalizerChange::Add("f")).await.unwrap().unwrap();
-        // Nor does what no reconcile sends pass.
-        trial.api().merge::<Value>(&id(), &json!({})).await.unwrap();
-        trial.api().patch(MERGE_PATCH, "/x?dryRun=All", &json!({})).await.unwrap();
-        trial.api().patch(MERGE_PATCH, "/x", &json!({})).await.unwrap();
+        client.change_finalizers(&id(), &seen, FinalizerChange::Add("f")).await.unwrap().unwrap();
+        // So are requests that no reconcile sends.
+        client.api().merge::<Value>(&id(), &json!({})).await.unwrap();
+        client.api().patch(MERGE_PATCH, "/x?dryRun=All", &json!({})).await.unwrap();
+        client.api().patch(MERGE_PATCH, "/x", &json!({})).await.unwrap();
     }
 
-    /// The API server reads the options of a deletion in its body, and where there is one no others.
+    /// The API server reads the options of a deletion in its body, and ignores those of the query where there is one.
     #[tokio::test]
     async fn a_deletion_is_a_dry_run_by_its_body() {
-        let trial = Trial::new(fake::answering_bodies(|_, body| {
+        let client = DryRunClient::new(fake::answering_bodies(|_, body| {
             let options: Value = serde_json::from_slice(body).unwrap();
             assert_eq!(
                 (&options["dryRun"], &options["preconditions"]["uid"]),
@@ -196,6 +200,12 @@ mod tests {
         let gvk = Gvk::new("v1", "ConfigMap");
         let resource = Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: true };
         let id = ObjectId { resource: Arc::new(resource), key: Key::new("n", "a") };
-        trial.carry_out(&Op::Delete { id, uid: Uid::new("u") }).await.unwrap();
+        client.carry_out(&Op::Delete { id, uid: Uid::new("u") }).await.unwrap();
+        // Another body would be none of options.
+        let client = DryRunClient::new(fake::answering_bodies(|_, body| {
+            assert_eq!(body, br#"{"dryRun":["All"]}"#);
+            "{}".to_owned()
+        }));
+        client.api().send(Method::DELETE, "/x", &Value::Null).await.unwrap();
     }
 }
