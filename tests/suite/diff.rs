@@ -13,15 +13,19 @@ use serde_json::{Value, json};
 use crate::secrecy::base64;
 use crate::wasm;
 
-/// A command about the controller of the test, with what it says on stdout and stderr.
-pub(crate) async fn compare(test: &mut Fixture, words: &[&str]) -> Result<(Option<i32>, String, String)> {
+/// A command in the namespace of the test: its exit code, and what it says on stdout and stderr.
+pub(crate) async fn run(test: &mut Fixture, words: &[&str]) -> Result<(Option<i32>, String, String)> {
     let kubeconfig = test.plane().kubeconfig().display().to_string();
     let name = test.name().to_owned();
-    let flags = ["diff", "-n", &name, "--kubeconfig", &kubeconfig];
-    let line: Vec<_> = flags.iter().chain(words).copied().collect();
+    let line = [words, &["-n", &name, "--kubeconfig", &kubeconfig]].concat();
     let Output { status, stdout, stderr } = test.server().output(&line).await?;
     let read = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok((status.code(), read(stdout), read(stderr)))
+}
+
+/// `metahook diff` with these words.
+pub(crate) async fn compare(test: &mut Fixture, words: &[&str]) -> Result<(Option<i32>, String, String)> {
+    run(test, &[&["diff"], words].concat()).await
 }
 
 /// The command is expected to end with this code, and to say all of this.
@@ -42,7 +46,7 @@ pub(crate) fn file(test: &Fixture, name: &str, bytes: &[u8]) -> Result<PathBuf> 
 }
 
 /// Uids and versions of all objects of these kinds in the test's namespace.
-async fn states(test: &Fixture, kinds: &[&Kind]) -> Result<Vec<String>> {
+pub(crate) async fn states(test: &Fixture, kinds: &[&Kind]) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for kind in kinds {
         let found = test.within(kind).list().await?;

@@ -45,6 +45,7 @@ mod packed;
 mod pages;
 mod pause;
 mod purity;
+mod record;
 mod redefined;
 mod related_deletion;
 mod render;
@@ -737,6 +738,10 @@ fn of_authors() -> Vec<Test> {
             deletions_of_related_objects_are_shown,
             hooks_see_the_time_and_a_pin_excludes_other_versions,
             orphans_are_adopted_and_parents_finalized,
+        },
+        record::{
+            a_live_parent_becomes_a_case_that_passes,
+            secrets_are_recorded_without_their_values,
         },
         explain::{
             what_became_of_a_child_is_explained_also_when_it_is_gone,

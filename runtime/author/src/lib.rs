@@ -15,7 +15,7 @@
 //! - `dev`: a session of an author's server
 //! - `controllers`, `object_names`, `pause`, `status`, `history`, `kept_places`, `rollback`: controllers and objects by name; objects left alone for a while;
 //!   how the controllers stand; the way back to an earlier version
-//! - `diff`, `stored_hooks`: what hooks would change in the cluster, each write tried by a dry run
+//! - `diff`, `record`, `stored_hooks`: what hooks would change in the cluster, by dry runs alone; its parents as cases
 //! - `explain`: the latest reconciles of an object, with their reasons
 //!
 //! - `progress`: steps of commands that take long, told on a terminal
@@ -39,6 +39,7 @@ pub mod pack;
 pub mod pause;
 pub mod progress;
 pub mod properties;
+pub mod record;
 pub mod render;
 pub mod request_kinds;
 pub mod rollback;

@@ -15,6 +15,7 @@ mod first_lines;
 pub mod history;
 mod hook_flags;
 mod ignored_flags;
+mod live_flags;
 pub mod man;
 mod metacontroller_flags;
 pub mod new;
@@ -22,6 +23,7 @@ pub mod pack;
 pub mod pause;
 mod plugin;
 pub mod rbac;
+pub mod record;
 #[cfg(test)]
 mod reference;
 pub mod render;
@@ -82,6 +84,8 @@ pub enum Command {
     Check(Box<check::Check>),
     /// Show what a controller's hooks would change in the cluster: each write is tried by a dry run, and nothing is written.
     Diff(Box<diff::Diff>),
+    /// Write live parents as cases of `metahook test`, with the objects that their hook is shown.
+    Record(Box<record::Record>),
     /// Run one hook out of a file against a cluster, and again with each new build of it.
     Dev(Box<dev::Dev>),
     /// Print the JSON Schema of a controller's parents, requests or answers.

@@ -43,6 +43,7 @@ async fn server() -> ExitCode {
         }
         Command::Apply(apply) => apply.run(out).await.map_err(|error| (error.exit_code(), error.into())),
         Command::Delete(delete) => delete.run(out).await.map_err(|error| (error.exit_code(), error.into())),
+        Command::Record(record) => Box::pin(record.run(out, say)).await.map_err(failure),
         Command::Diff(diff) => {
             let colours = has_colours(&out);
             match Box::pin(diff.run(out, say, colours)).await {

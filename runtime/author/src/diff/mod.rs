@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::HookName;
+use metahook_core::bundle::ModulePlace;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
 use metahook_core::reconcile::config::ControllerConfig;
@@ -21,8 +22,11 @@ use metahook_core::reconcile::error::ReconcileError;
 use metahook_core::reconcile::outcome::Retry;
 use metahook_core::reconcile::sequence::{Reached, Start, reconcile};
 
+use metahook_server::cluster::api_client::ApiClient;
+
+use crate::documents::Document;
 use crate::render::hooks::HookSet;
-use crate::render::{Reconciled, Step};
+use crate::render::{Reconciled, Step, setup as render};
 use live::Live;
 use ports::{Overlay, Ports};
 pub use setup::{DiffError, Options, of_name};
@@ -47,6 +51,12 @@ pub struct Differ {
     /// Instructions of a call of the sync hook, as the server has measured them; the median.
     before: Option<u64>,
     remarks: Vec<String>,
+    /// The controller, as the cluster would have it.
+    pub(crate) document: Document,
+    /// The places whose module or script comes from the cluster.
+    pub(crate) stored: BTreeSet<ModulePlace>,
+    /// Settings of a simulation with the same hooks.
+    pub(crate) options: render::Options,
 }
 
 struct LiveParent {
@@ -72,6 +82,11 @@ impl Differ {
     /// Number of parents.
     pub fn parents(&self) -> usize {
         self.parents.len()
+    }
+
+    /// A client that writes nothing.
+    pub(crate) fn api(&self) -> &ApiClient {
+        self.live.client.api()
     }
 
     /// What a reader has to know of the controller.

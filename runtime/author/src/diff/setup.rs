@@ -8,7 +8,7 @@ use metahook_core::api::common::ApplyStrategy;
 use metahook_core::api::hook::{HookName, HookTarget};
 use metahook_core::api::policy::HookPolicy;
 use metahook_core::api::{CheckedSpec, ControllerKind};
-use metahook_core::bundle::parents_of;
+use metahook_core::bundle::{ModulePlace, parents_of};
 use metahook_core::children::desired::{Applying, ChildKind};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, ObjectId, Resource};
@@ -28,7 +28,7 @@ use crate::deploy::{FIELD_MANAGER, written_by_authors};
 use crate::documents::{Document, of_cluster};
 use crate::object_names::{NameError, object_id};
 use crate::render::hooks::{HookFiles, HookSet, HookSetError};
-use crate::render::setup::{Controller, SetupError, controller};
+use crate::render::setup::{self as simulation, Controller, SetupError, controller};
 use crate::sandbox::LoadError;
 use crate::stored_hooks::{StoredHookError, mounted, stored_bytes};
 
@@ -109,14 +109,16 @@ impl Differ {
         let mut live = Live::new(DryRunClient::new(api));
         let (kind, document) = controller(documents)?;
         let (document, before) = with_live(&live, kind, document.clone(), options.is_file).await?;
-        let documents = [document];
+        let documents = [document.clone()];
         let checked = Controller::under(&documents, &options.policy)?;
         let spec = &checked.spec;
-        let files = complete(&live, &documents, spec, options.files).await?;
+        let stored = options.files.modules.unknown(&documents);
+        let files = complete(&live, &stored, spec, options.files).await?;
         pins_hold(spec, &files)?;
         let name = checked.object.key.name.to_string();
-        let hooks = HookSet::new(&name, &spec.common().hooks, files)?.by_real_time();
-        let applying = Applying { strategy: options.apply_strategy, manager: options.field_manager.into() };
+        let hooks = HookSet::new(&name, &spec.common().hooks, files.clone())?.by_real_time();
+        let (apply_strategy, field_manager) = (options.apply_strategy, options.field_manager);
+        let applying = Applying { strategy: apply_strategy, manager: field_manager.as_str().into() };
         let kinds = kinds(&live, spec, &applying).await?;
         let mut remarks = Vec::new();
         if spec.common().paused {
@@ -138,7 +140,20 @@ impl Differ {
         let children = kinds.rules.iter().map(|rule| Arc::clone(&rule.resource)).chain(kinds.revisions);
         live.list_children(&children.collect::<Vec<_>>(), &namespaces_of(&parents, everything)).await?;
         let controllers = controllers(&live, &configs, (kind, &name), &mut remarks).await;
-        Ok(Self { controller: name, hooks, live, parents, controllers, before, remarks })
+        let namespace = options.default_namespace;
+        let options = simulation::Options { namespace, apply_strategy, field_manager, files };
+        Ok(Self {
+            controller: name,
+            hooks,
+            live,
+            parents,
+            controllers,
+            before,
+            remarks,
+            document,
+            stored,
+            options,
+        })
     }
 }
 
@@ -210,17 +225,17 @@ async fn controllers(
 /// The files, and for all that no file is named for what the cluster stores.
 async fn complete(
     live: &Live,
-    documents: &[Document],
+    stored: &BTreeSet<ModulePlace>,
     spec: &CheckedSpec,
     mut files: HookFiles,
 ) -> Result<HookFiles, DiffError> {
     let api = live.client.api();
-    for place in files.modules.unknown(documents) {
-        let stored = stored_bytes(api, &place).await?;
+    for place in stored {
+        let stored = stored_bytes(api, place).await?;
         let map = || format!("{}/{}", place.namespace, place.name);
         let loaded = files.sandbox.load_stored(Path::new(&place.key), place.language, stored).await;
         let module = loaded.map_err(|source| DiffError::Load { map: map(), source })?;
-        files.modules.add(place, module);
+        files.modules.add(place.clone(), module);
     }
     let hooks = &spec.common().hooks;
     let all = [HookName::Sync, HookName::Finalize, HookName::Customize].map(|name| hooks.get(name));
