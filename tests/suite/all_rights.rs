@@ -12,9 +12,10 @@ const OWN_PROXY: &str = "its proxy has a kubeconfig of its own";
 const REFUSED: &str = "no roles are printed for a spec that is refused";
 
 /// Modules of tests, or single tests.
-const ALL_RIGHTS: [(&str, &str); 29] = [
+const ALL_RIGHTS: [(&str, &str); 30] = [
     ("customize::", KINDS_OF_HOOKS),
     ("cases_decorators::c35_", KINDS_OF_HOOKS),
+    ("record::secrets_are_recorded_without_their_values", KINDS_OF_HOOKS),
     ("diff_states::deletions_of_related_objects_are_shown", KINDS_OF_HOOKS),
     ("decorator_hooks::related_objects_are_shown_and_followed", KINDS_OF_HOOKS),
     ("decorators_together::what_an_older_decorator_gives_up_the_younger_has_at_once", KINDS_OF_HOOKS),

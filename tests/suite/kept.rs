@@ -1,6 +1,6 @@
 //! Kept versions: a refused module or script is not the end of a controller after a restart.
 
-use acceptance::api::{CONFIG_MAP, Kind};
+use acceptance::api::{CONFIG_MAP, EVENT, Kind};
 use acceptance::fixture::Fixture;
 use acceptance::objects::{condition, config_map, has_condition, text};
 use anyhow::{Context, Result, bail, ensure};
@@ -137,6 +137,9 @@ pub(crate) async fn a_refused_module_is_the_last_good_one_after_a_restart(test: 
     ensure!(says.contains(", which was accepted at 20") && says.contains("goes on being called"), "{says}");
     manages(test, "again", 5).await?;
 
+    let fields = format!("involvedObject.name={},reason=CreateError", test.name());
+    let events = test.within_default(&EVENT).list_where(&fields).await?;
+    ensure!(events.is_empty(), "the controller was made: {events:?}");
     edit(test, &all, &controller).await?;
     test.store("hook", &module(6)?).await?;
     runs(test, 6).await?;

@@ -740,8 +740,9 @@ fn of_authors() -> Vec<Test> {
             orphans_are_adopted_and_parents_finalized,
         },
         record::{
-            a_live_parent_becomes_a_case_that_passes,
+            a_live_parent_becomes_a_case_of_a_test,
             secrets_are_recorded_without_their_values,
+            parents_whose_hook_is_not_called_are_left_out,
         },
         explain::{
             what_became_of_a_child_is_explained_also_when_it_is_gone,

@@ -14,7 +14,8 @@ use crate::live_flags::{LiveError, LiveFlags};
 /// End of `--help`.
 const EXAMPLES: &str = "Example:
   metahook record --controller hello demo/your-name -o recorded
-  metahook test recorded/tests";
+  metahook test recorded/tests --bless                  writes what the hook wants now
+  metahook test recorded/tests --module new.wasm        compares what another one wants";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -51,11 +52,17 @@ impl Record {
         }
         let step = Progress::of_stderr().step(format!("recording {} parents", differ.parents()));
         let recording = Recording { differ: &differ, folder: &self.output, with_secrets: self.with_secrets };
-        let files = recording.write().await?;
+        let mut wrote = Vec::new();
+        let written = recording.write(&mut wrote).await;
         drop(step);
-        for file in files {
-            writeln!(out, "wrote {}", file.display())?;
+        for file in wrote {
+            writeln!(out, "wrote {}", escape(&file.display().to_string()))?;
         }
+        for remark in written? {
+            writeln!(say, "{}", escape(&remark))?;
+        }
+        let tests = self.output.join("tests").display().to_string();
+        writeln!(say, "`metahook test {} --bless` writes what the hook wants", escape(&tests))?;
         Ok(())
     }
 }

@@ -133,6 +133,8 @@ fn last(events: Vec<CacheEvent>) -> Option<Arc<Object>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use http::Response;
     use metahook_core::object::Version;
     use metahook_core::object::id::{Gvk, Key, Resource, Uid};
@@ -142,15 +144,19 @@ mod tests {
     use crate::cluster::fake;
 
     /// A client of an API server that takes reads and dry runs alone.
-    fn client() -> DryRunClient {
-        DryRunClient::new(fake::answering(|request| {
+    fn client() -> (DryRunClient, Arc<AtomicUsize>) {
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&writes);
+        let api = fake::answering(move |request| {
+            counted.fetch_add(usize::from(request.method() != Method::GET), Ordering::Relaxed);
             let query = request.uri().query().unwrap_or_default();
             let dry = query.split('&').filter(|option| *option == DRY_RUN).count();
             assert!(request.method() == Method::GET || dry == 1, "{} {}", request.method(), request.uri());
             let metadata = json!({ "name": "a-x", "namespace": "n", "uid": "u", "resourceVersion": "2" });
             let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
             Some(Response::new(object.to_string()))
-        }))
+        });
+        (DryRunClient::new(api), writes)
     }
 
     #[tokio::test]
@@ -159,7 +165,7 @@ mod tests {
         let resource = Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: true };
         let id = ObjectId { resource: Arc::new(resource), key: Key::new("n", "a") };
         let body = json!({ "metadata": { "name": "a", "namespace": "n", "uid": "u" } });
-        let (uid, client) = (Uid::new("u"), client());
+        let (uid, (client, writes)) = (Uid::new("u"), client());
         let over = Some((uid.clone(), Version::new("1")));
         let (id, body, manager) = (|| id.clone(), || body.clone(), || Arc::<str>::from("m"));
         let all = [
@@ -170,13 +176,14 @@ mod tests {
             Op::HandOver { id: id(), uid: uid.clone(), manager: manager() },
             Op::Delete { id: id(), uid: uid.clone() },
         ];
-        for op in &all {
+        for (op, sent) in all.iter().zip(1..) {
             client.carry_out(op).await.unwrap_or_else(|error| panic!("{}: {}", op.verb(), error.source));
+            assert_eq!(writes.load(Ordering::Relaxed), sent, "{}", op.verb());
         }
         let recreated = Op::Recreate { id: id(), uid, body: body(), manager: None };
         client.try_making(&recreated, None).await.unwrap();
         let made = client.carry_out(&recreated).await.unwrap().object.unwrap();
-        assert_eq!((&*made.key.name, made.version.as_str()), ("a", "2"), "it is tried by another name");
+        assert_eq!((&*made.key.name, made.version.as_str()), ("a", "2"), "it is made under another name");
         drop(client.dry_run(&all[1]).await.unwrap());
         let seen = Object::parse(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1" }}).to_string(), None).unwrap();
         client.change_finalizers(&id(), &seen, FinalizerChange::Add("f")).await.unwrap().unwrap();
@@ -201,7 +208,7 @@ mod tests {
         let resource = Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: true };
         let id = ObjectId { resource: Arc::new(resource), key: Key::new("n", "a") };
         client.carry_out(&Op::Delete { id, uid: Uid::new("u") }).await.unwrap();
-        // Another body would be none of options.
+        // Any other body is replaced.
         let client = DryRunClient::new(fake::answering_bodies(|_, body| {
             assert_eq!(body, br#"{"dryRun":["All"]}"#);
             "{}".to_owned()

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use metahook_core::api::server_objects::ServerObjects;
 use metahook_core::cache::{Cache, CacheEvent};
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvr, ObjectId, Resource};
+use metahook_core::object::id::{Gvr, Key, ObjectId, Resource};
 use metahook_core::related::rule::{Finds, RelatedRule};
 use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
 use metahook_server::cluster::dry_run_client::DryRunClient;
@@ -70,6 +70,19 @@ impl Live {
         let listings = lock(&self.listings);
         let others = listings.iter().filter(|((kind, _), _)| *kind == id.resource);
         child.or_else(|| others.filter_map(|(_, listing)| listing.get()).find_map(|cache| of(cache)))
+    }
+
+    /// The kinds of all lists that were read.
+    pub(super) fn kinds(&self) -> Vec<Gvr> {
+        let listed = lock(&self.listings);
+        listed.keys().map(|(kind, _)| kind.gvr()).chain(self.children.keys().map(|kind| kind.gvr())).collect()
+    }
+
+    /// A namespace, where namespaces were listed.
+    pub(super) fn namespace(&self, name: &str) -> Option<Arc<Object>> {
+        let listings = lock(&self.listings);
+        let mut lists = listings.iter().filter(|((kind, _), _)| kind.gvr() == namespaces());
+        lists.find_map(|(_, listing)| listing.get()?.get(&Key::new("", name))?.whole().cloned())
     }
 
     /// The objects that a rule finds.

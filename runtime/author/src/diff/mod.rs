@@ -14,9 +14,9 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::HookName;
-use metahook_core::bundle::ModulePlace;
+use metahook_core::bundle::{ModulePlace, parents_of};
 use metahook_core::object::Object;
-use metahook_core::object::id::ObjectId;
+use metahook_core::object::id::{Gvr, ObjectId, Resource};
 use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::error::ReconcileError;
 use metahook_core::reconcile::outcome::Retry;
@@ -26,7 +26,7 @@ use metahook_server::cluster::api_client::ApiClient;
 
 use crate::documents::Document;
 use crate::render::hooks::HookSet;
-use crate::render::{Reconciled, Step, setup as render};
+use crate::render::{Reconciled, Step};
 use live::Live;
 use ports::{Overlay, Ports};
 pub use setup::{DiffError, Options, of_name};
@@ -55,8 +55,6 @@ pub struct Differ {
     pub(crate) document: Document,
     /// The places whose module or script comes from the cluster.
     pub(crate) stored: BTreeSet<ModulePlace>,
-    /// Settings of a simulation with the same hooks.
-    pub(crate) options: render::Options,
 }
 
 struct LiveParent {
@@ -89,6 +87,32 @@ impl Differ {
         self.live.client.api()
     }
 
+    /// All kinds that the controller deals with.
+    pub(crate) fn kinds(&self) -> BTreeSet<Gvr> {
+        let parents = self.parents.iter().map(|one| one.id.resource.gvr());
+        parents.chain(parents_of(&self.document.value)).chain(self.live.kinds()).collect()
+    }
+
+    /// Number of the kinds of parents.
+    pub(crate) fn parent_kinds(&self) -> usize {
+        parents_of(&self.document.value).len()
+    }
+
+    /// The revisions of a parent, where children are updated one after the other.
+    pub(crate) fn revisions_of(&self, parent: &ObjectId) -> Vec<Arc<Object>> {
+        let uid = self.parents.iter().find(|one| one.id == *parent).map(|one| &one.parent.uid);
+        let is_kind =
+            |kind: &Resource| &*kind.plural == "controllerrevisions" && kind.gvk.group.ends_with("k8s.io");
+        let kinds = self.live.children.iter().filter(|(kind, _)| is_kind(kind));
+        let is_own = |object: &&Arc<Object>| uid.is_some_and(|uid| object.controller.as_ref() == Some(uid));
+        kinds.flat_map(|(_, cache)| cache.all_whole()).filter(is_own).cloned().collect()
+    }
+
+    /// A namespace that a rule of the customize hook looked at.
+    pub(crate) fn known_namespace(&self, name: &str) -> Option<Arc<Object>> {
+        self.live.namespace(name)
+    }
+
     /// What a reader has to know of the controller.
     pub fn remarks(&self) -> &[String] {
         &self.remarks
@@ -119,8 +143,17 @@ impl Differ {
         loop {
             tries += 1;
             let ports = Ports::new(self, parent, fresh.clone());
-            let state =
-                fresh.get(&parent.id).cloned().flatten().unwrap_or_else(|| Arc::clone(&parent.parent));
+            let state = match fresh.get(&parent.id) {
+                None => Arc::clone(&parent.parent),
+                Some(Some(now)) => Arc::clone(now),
+                Some(None) => {
+                    let note = "it is gone".to_owned();
+                    return (
+                        Reconciled { notes: vec![note], ..Reconciled::of(&parent.id) },
+                        Reached::Ignored,
+                    );
+                }
+            };
             let report = reconcile(&ports, state, Start::default()).await;
             let reached = report.reached;
             let (one, failed) = ports.finish(report);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::BrakeLimits;
 use metahook_core::api::selection::FinalizerChange;
+use metahook_core::cache::{Cache, CacheEvent};
 use metahook_core::children::Op;
 use metahook_core::children::claims::ClaimedObject;
 use metahook_core::children::deletion_brake::DeletionBrake;
@@ -174,21 +175,23 @@ impl Observe for Ports<'_> {
         resource: &Resource,
         selector: Option<&Selector>,
     ) -> Vec<CachedObject> {
-        let Some(cache) = self.differ.live.children.get(resource) else { return Vec::new() };
-        let found = cache.candidates(&parent.uid, &parent.key.namespace, selector).into_iter();
-        let is_free = |object: &CachedObject| match self.parent.config.other_maker(object) {
+        let Some(listed) = self.differ.live.children.get(resource) else { return Vec::new() };
+        let is_newer = |key: &Key| self.fresh.keys().any(|id| *id.resource == *resource && id.key == *key);
+        let mut all = listed.candidates(&parent.uid, &parent.key.namespace, selector);
+        all.retain(|object| !is_newer(&object.key));
+        // What came since is found by the same rules.
+        let mut newer = Cache::default();
+        for (_, now) in self.fresh.iter().filter(|(id, _)| *id.resource == *resource) {
+            if let Some(now) = now {
+                newer.apply(CacheEvent::Wrote(Arc::clone(now)));
+            }
+        }
+        all.extend(newer.candidates(&parent.uid, &parent.key.namespace, selector));
+        all.retain(|object| match self.parent.config.other_maker(object) {
             Some(maker) => !self.differ.controllers.contains(&(maker.kind, maker.name.to_owned())),
             None => true,
-        };
-        let now = |object: CachedObject| {
-            let key = object.key.clone();
-            let newer = self.fresh.iter().find(|(id, _)| *id.resource == *resource && id.key == key);
-            match newer {
-                Some((_, now)) => now.clone().map(CachedObject::from),
-                None => Some(object),
-            }
-        };
-        found.filter(is_free).filter_map(now).collect()
+        });
+        all
     }
 
     fn child_now(&self, id: &ObjectId) -> Option<Arc<Object>> {
@@ -278,7 +281,7 @@ impl CarryOut for Ports<'_> {
     }
 
     async fn is_there(&self, parent: &Object) -> Result<bool, WriteError> {
-        Ok(!parent.deleting)
+        Ok(self.seen(&self.parent.id).is_some_and(|now| now.uid == parent.uid && !now.deleting))
     }
 
     async fn delete_related(&self, op: &Op) -> Result<bool, WriteError> {

@@ -28,7 +28,7 @@ use crate::deploy::{FIELD_MANAGER, written_by_authors};
 use crate::documents::{Document, of_cluster};
 use crate::object_names::{NameError, object_id};
 use crate::render::hooks::{HookFiles, HookSet, HookSetError};
-use crate::render::setup::{self as simulation, Controller, SetupError, controller};
+use crate::render::setup::{Controller, SetupError, controller};
 use crate::sandbox::LoadError;
 use crate::stored_hooks::{StoredHookError, mounted, stored_bytes};
 
@@ -116,9 +116,8 @@ impl Differ {
         let files = complete(&live, &stored, spec, options.files).await?;
         pins_hold(spec, &files)?;
         let name = checked.object.key.name.to_string();
-        let hooks = HookSet::new(&name, &spec.common().hooks, files.clone())?.by_real_time();
-        let (apply_strategy, field_manager) = (options.apply_strategy, options.field_manager);
-        let applying = Applying { strategy: apply_strategy, manager: field_manager.as_str().into() };
+        let hooks = HookSet::new(&name, &spec.common().hooks, files)?.by_real_time();
+        let applying = Applying { strategy: options.apply_strategy, manager: options.field_manager.into() };
         let kinds = kinds(&live, spec, &applying).await?;
         let mut remarks = Vec::new();
         if spec.common().paused {
@@ -140,20 +139,7 @@ impl Differ {
         let children = kinds.rules.iter().map(|rule| Arc::clone(&rule.resource)).chain(kinds.revisions);
         live.list_children(&children.collect::<Vec<_>>(), &namespaces_of(&parents, everything)).await?;
         let controllers = controllers(&live, &configs, (kind, &name), &mut remarks).await;
-        let namespace = options.default_namespace;
-        let options = simulation::Options { namespace, apply_strategy, field_manager, files };
-        Ok(Self {
-            controller: name,
-            hooks,
-            live,
-            parents,
-            controllers,
-            before,
-            remarks,
-            document,
-            stored,
-            options,
-        })
+        Ok(Self { controller: name, hooks, live, parents, controllers, before, remarks, document, stored })
     }
 }
 
@@ -321,9 +307,15 @@ async fn named_parents(
         {
             return Err(DiffError::OtherNamespace { name: name.clone(), namespace: namespace.to_owned() });
         }
-        let (mut found, mut not_selected) = (Vec::new(), None);
+        let (mut found, mut not_selected, mut misnamed) = (Vec::new(), None, None);
         for (resource, config) in configs {
-            let id = object_id(Arc::clone(resource), name, default)?;
+            let id = match object_id(Arc::clone(resource), name, default) {
+                Ok(id) => id,
+                Err(error) => {
+                    misnamed = Some(error);
+                    continue;
+                }
+            };
             match live.client.read(&id).await? {
                 Some(parent) if config.selection.includes(&parent) => {
                     found.push(LiveParent::new(resource, parent, config));
@@ -334,6 +326,9 @@ async fn named_parents(
         }
         if let Some(id) = not_selected.filter(|_| found.is_empty()) {
             return Err(DiffError::NotSelected(id));
+        }
+        if let Some(error) = misnamed.filter(|_| found.is_empty()) {
+            return Err(error.into());
         }
         if found.is_empty() {
             let kinds: Vec<_> = configs.iter().map(|(resource, _)| resource.gvk.kind.to_string()).collect();

@@ -144,7 +144,8 @@ impl ControllerRunner {
             match problem {
                 // That is nobody's fault, and ends by itself.
                 _ if reason == ConditionReason::RunnerNotReady => {}
-                _ if !running => {
+                // A kept version may be called in place of what is refused.
+                _ if !running && !state.is_ready() => {
                     self.warn(EventReason::CreateError, &format!("Cannot create new controller: {message}"));
                 }
                 HookProblem::Wasm(_) => {
