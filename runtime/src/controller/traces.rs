@@ -87,3 +87,61 @@ impl ControllerTraces {
 pub(crate) fn print_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use metahook_core::object::id::Gvk;
+    use metahook_core::trace::TraceEnd;
+
+    use super::*;
+
+    fn greetings() -> Arc<Resource> {
+        let gvk = Gvk::new("example.com/v1", "Greeting");
+        Arc::new(Resource { gvk, plural: "greetings".into(), namespaced: true, has_status: true })
+    }
+
+    fn trace(controller: &str, key: &Key) -> PrintedTrace {
+        let trace = ReconcileTrace {
+            controller: controller.to_owned(),
+            parent: TracedObject::new(&greetings(), key),
+            generation: 1,
+            resource_version: "1".to_owned(),
+            began: String::new(),
+            took_us: 1,
+            cause: "first reconcile".to_owned(),
+            steps: Vec::new(),
+            left_out: 0,
+            end: TraceEnd::Unchanged,
+            next_us: None,
+            settled: None,
+        };
+        PrintedTrace::new((&greetings(), key), trace)
+    }
+
+    #[test]
+    fn triggers_that_change_nothing_are_counted_by_controller() {
+        let (all, key) = (Traces::keeping(1 << 20), Key::new("n", "a"));
+        let [one, other] =
+            ["one", "other"].map(|name| all.of_controller(("CompositeController", name), &greetings()));
+        for traces in [&one, &other] {
+            traces.add(|| trace(traces.controller(), &key));
+        }
+        one.count_settled([(&key, "resync".into()), (&key, "own writes".into())]);
+        one.count_settled([(&Key::new("n", "untraced"), "resync".into())]);
+        let [of_other, of_one] = &all.about(&TracedObject::new(&greetings(), &key))[..] else {
+            panic!("two")
+        };
+        let settled = of_one.settled.as_ref().unwrap();
+        assert_eq!((settled.triggers, &*settled.last_cause, &of_other.settled), (2, "own writes", &None));
+        let time: Timestamp = settled.last.parse().unwrap();
+        assert!(time.duration_since(Timestamp::now()).as_secs().abs() < 60, "{}", settled.last);
+    }
+
+    #[test]
+    fn nothing_is_looked_at_where_nothing_is_kept() {
+        let traces = Traces::default().of_controller(("CompositeController", "c"), &greetings());
+        let unread = std::iter::from_fn(|| -> Option<(&Key, Cow<'static, str>)> { panic!("it is read") });
+        traces.count_settled(unread);
+        traces.add(|| panic!("it is made"));
+    }
+}
