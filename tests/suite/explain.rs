@@ -1,11 +1,14 @@
 //! `metahook explain`: what took place at a parent and a child, asked of the running server, by users who may see it.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use acceptance::api::{CONFIG_MAP, SECRET, SERVICE_ACCOUNT};
 use acceptance::fixture::Fixture;
 use acceptance::free_port::free_address;
 use acceptance::objects::{Hook, config_map, text};
+use acceptance::paths;
+use acceptance::process::{Process, Signal};
 use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Asked, Webhook};
 use anyhow::{Context, Result, ensure};
@@ -185,5 +188,100 @@ pub(crate) async fn explain_shows_no_secret_and_refuses_users_without_rights(
         let refused = explain(test, server, [&kind, "p"], &[&flag]).await.err().context("it was shown")?;
         ensure!(format!("{refused:#}").contains(&says), "{refused:#}");
     }
+    Ok(())
+}
+
+pub(crate) async fn triggers_of_a_settled_parent_are_explained(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    let child = config_map("child", json!({}), json!({ "a": "b" }));
+    test.store("hook", &wasm::answers(&json!({ "children": [child] }))?).await?;
+    let server = server(test)?;
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace").resyncing_each_second();
+    test.host(controller.synced_by(test.hook("hook"))).await?;
+    let kind = kind(test);
+    test.create(test.parent("p")).await?;
+    let settled = [": settled since ", " triggers changed nothing, the last one (resync) at "];
+    let said = until_explained(test, server, [&kind, "p"], &settled).await?;
+    ensure!(said.lines().next().is_some_and(|first| settled.iter().all(|it| first.contains(it))), "{said}");
+    let line = line(test, server, [&kind, "p"], &["-o", "json"]);
+    let running = test.server();
+    let before: Value = serde_json::from_str(&running.run(&line).await?.0)?;
+    ensure!(text(&before, "/reconciles/0/settled/lastCause") == "resync", "{before}");
+    ensure!(before["reconciles"][1]["settled"].is_null(), "{before}");
+    let triggers = |json: &Value| json["reconciles"][0]["settled"]["triggers"].as_u64().unwrap_or_default();
+    until("more triggers change nothing", PATIENCE, async || {
+        let now: Value = serde_json::from_str(&running.run(&line).await?.0)?;
+        let is_later = text(&now, "/reconciles/0/settled/last") > text(&before, "/reconciles/0/settled/last");
+        Ok(if triggers(&now) > triggers(&before) && is_later { Ok(()) } else { Err(now.to_string()) })
+    })
+    .await
+}
+
+/// The reconciles that a command printed, a line each; other lines are remarks.
+fn printed(following: &Process) -> Result<(Vec<Value>, Vec<String>)> {
+    let log = std::fs::read_to_string(following.log())?;
+    // The last line may be half written.
+    let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let (reconciles, remarks): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with('{'));
+    let reconciles = reconciles.into_iter().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    Ok((reconciles, remarks.into_iter().map(str::to_owned).collect()))
+}
+
+/// Waits until so many of the reconciles that were printed are as described.
+async fn until_printed(
+    following: &Process,
+    what: &str,
+    count: usize,
+    is: impl Fn(&Value) -> bool,
+) -> Result<()> {
+    until(what, PATIENCE, async || {
+        let (reconciles, _) = printed(following)?;
+        let found = reconciles.iter().filter(|&it| is(it)).count();
+        Ok(if found == count { Ok(()) } else { Err(following.tail(20)) })
+    })
+    .await
+}
+
+pub(crate) async fn new_reconciles_are_followed_also_after_a_restart(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    let child = config_map("child", json!({}), json!({ "a": "b" }));
+    test.store("hook", &wasm::answers(&json!({ "children": [child] }))?).await?;
+    let server = server(test)?;
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(test.hook("hook"))).await?;
+    let kind = kind(test);
+    test.create(test.parent("p")).await?;
+    until_explained(test, server, [&kind, "p"], &["first reconcile"]).await?;
+
+    let line = line(test, server, [&kind, "p"], &["--follow", "--output=json"]);
+    let log = test.plane().logs().join(format!("{}-explain.log", test.name()));
+    let mut following = Process::start("metahook explain", &paths::server()?, &line, &log)?;
+    let is_first = |it: &Value| text(it, "/cause") == "first reconcile";
+    until_printed(&following, "the latest reconciles are printed", 1, is_first).await?;
+    test.parents().merge("p", &json!({ "spec": { "changed": true } })).await?;
+    let is_changed = |it: &Value| text(it, "/cause") == "spec changed";
+    until_printed(&following, "the new reconcile is printed", 1, is_changed).await?;
+    ensure!(printed(&following)?.1.is_empty(), "{}", following.tail(20));
+
+    test.server().stop().await?;
+    until("a remark", PATIENCE, async || {
+        Ok(if printed(&following)?.1.is_empty() { Err(following.tail(20)) } else { Ok(()) })
+    })
+    .await?;
+    test.server().start()?;
+    until_printed(&following, "a reconcile of the next server is printed", 2, is_first).await?;
+    following.signal(Signal::Term);
+    let status = following.wait(PATIENCE).await?;
+    ensure!(status.success(), "{status}: {}", following.tail(20));
+
+    let (reconciles, remarks) = printed(&following)?;
+    let [remark] = &remarks[..] else { anyhow::bail!("not one remark: {remarks:?}") };
+    ensure!(
+        remark.contains(" does not answer: ") && remark.contains("; it is asked again each second"),
+        "{remark}"
+    );
+    let began: Vec<_> = reconciles.iter().map(|it| text(it, "/began")).collect();
+    ensure!(began.is_sorted(), "not in order: {began:?}");
+    let different: BTreeSet<_> = reconciles.iter().map(ToString::to_string).collect();
+    ensure!(different.len() == reconciles.len(), "one was printed twice: {}", following.tail(20));
     Ok(())
 }

@@ -748,6 +748,8 @@ fn of_authors() -> Vec<Test> {
             what_became_of_a_child_is_explained_also_when_it_is_gone,
             a_failing_and_a_paused_parent_are_explained,
             explain_shows_no_secret_and_refuses_users_without_rights,
+            triggers_of_a_settled_parent_are_explained,
+            new_reconciles_are_followed_also_after_a_restart,
         },
     ]
 }

@@ -4,14 +4,17 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use metahook_author::explain::{ExplainError, Explainer, print};
-use metahook_core::trace::TracedObject;
+use metahook_author::explain::follow::{Followed, Follower};
+use metahook_author::explain::{ExplainError, Explainer, print, print_following, print_gaps};
+use metahook_core::trace::{ReconcileTrace, TracedObject};
 use metahook_server::cluster::api_client::ConnectError;
+use metahook_server::telemetry::{error_chain, escape};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cluster_flags::ReachFlags;
 
 /// End of `--help`.
-const EXAMPLES: &str = "Examples:\n  metahook explain hello demo/your-name\n  metahook explain pod demo/your-name     why it was made, changed or deleted, also after it is gone";
+const EXAMPLES: &str = "Examples:\n  metahook explain hello demo/your-name\n  metahook explain pod demo/your-name     why it was made, changed or deleted, also after it is gone\n  metahook explain -f hello demo/your-name  each reconcile as it comes";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -27,6 +30,9 @@ pub struct ExplainFlags {
     /// Reconciles that are printed, the latest ones.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub count: u32,
+    /// Print each new reconcile as it comes, after the latest ones, until Ctrl-C: the oldest first.
+    #[arg(short = 'f', long)]
+    pub follow: bool,
     /// Format of what is printed.
     #[arg(short = 'o', long, value_name = "FORMAT", value_enum, default_value_t = Output::Text)]
     pub output: Output,
@@ -47,7 +53,7 @@ pub struct ExplainFlags {
 pub enum Output {
     /// For people.
     Text,
-    /// What the server answers.
+    /// What the server answers; with --follow one reconcile a line.
     Json,
     Yaml,
 }
@@ -60,12 +66,14 @@ pub enum ExplainCommandError {
     Explain(#[from] ExplainError),
     #[error("--token-file: {0} cannot be read")]
     TokenFile(String, #[source] io::Error),
+    #[error("no signals can be waited for")]
+    Signal(#[source] io::Error),
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
 
 impl ExplainFlags {
-    pub async fn run(self, mut out: impl Write) -> Result<(), ExplainCommandError> {
+    pub async fn run(self, mut out: impl Write, say: impl Write) -> Result<(), ExplainCommandError> {
         let api = self.reach.reached().await?;
         let read = |file: PathBuf| {
             let token = std::fs::read_to_string(&file);
@@ -82,8 +90,12 @@ impl ExplainFlags {
             server_namespace: self.server_namespace,
             token,
         };
-        let (id, mut explained) = asking.explain(&self.kind, &self.name).await?;
         let max = usize::try_from(self.count).unwrap_or(usize::MAX);
+        if self.follow {
+            let following = follow(asking, [&self.kind, &self.name], (max, self.output), (out, say));
+            return until_signal(following).await;
+        }
+        let (id, mut explained) = asking.explain(&self.kind, &self.name).await?;
         if self.output == Output::Text {
             return Ok(print(out, &TracedObject::new(&id.resource, &id.key), &explained, max)?);
         }
@@ -95,4 +107,63 @@ impl ExplainFlags {
         }
         Ok(())
     }
+}
+
+/// Runs until Ctrl-C, which is no failure: what was started for it, as a `kubectl` that forwards a port, ends too.
+async fn until_signal(
+    following: impl Future<Output = Result<(), ExplainCommandError>>,
+) -> Result<(), ExplainCommandError> {
+    let (term, int) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    let (mut term, mut int) =
+        (term.map_err(ExplainCommandError::Signal)?, int.map_err(ExplainCommandError::Signal)?);
+    tokio::select! {
+        ended = following => ended,
+        _ = term.recv() => Ok(()),
+        _ = int.recv() => Ok(()),
+    }
+}
+
+/// Prints the latest reconciles, and each new one as it comes.
+async fn follow(
+    asking: Explainer,
+    [kind, name]: [&str; 2],
+    (max, output): (usize, Output),
+    (mut out, mut say): (impl Write, impl Write),
+) -> Result<(), ExplainCommandError> {
+    let (mut follower, mut explained) = Follower::start(asking, kind, name).await?;
+    if output == Output::Text {
+        print_gaps(&mut out, follower.object(), &explained)?;
+    }
+    explained.reconciles.truncate(max);
+    let mut reconciles = explained.reconciles;
+    reconciles.reverse();
+    loop {
+        match output {
+            Output::Text => print_following(&mut out, follower.object(), &reconciles)?,
+            Output::Json | Output::Yaml => print_values(&mut out, output, &reconciles)?,
+        }
+        out.flush()?;
+        let Followed { reconciles: new, failed } = follower.poll().await?;
+        reconciles = new;
+        if let Some(error) = failed {
+            // Who cannot read it loses nothing.
+            drop(writeln!(say, "metahook: {}; it is asked again each second", escape(&error_chain(&error))));
+        }
+    }
+}
+
+/// One JSON object a line, or one YAML document each.
+fn print_values(
+    out: &mut impl Write,
+    output: Output,
+    reconciles: &[ReconcileTrace],
+) -> Result<(), io::Error> {
+    for trace in reconciles {
+        let value = serde_json::to_value(trace).unwrap_or_default();
+        match output {
+            Output::Yaml => write!(out, "---\n{}", metahook_author::yaml::print(&value))?,
+            Output::Text | Output::Json => writeln!(out, "{value}")?,
+        }
+    }
+    Ok(())
 }

@@ -52,7 +52,7 @@ use decorator_conflicts::DecoratorCoordinator;
 use heavy_work::HeavyWorkLimiter;
 use observer::Observer;
 use read_rights::ReadRights;
-use traces::Traces;
+use traces::{ControllerTraces, Traces};
 
 /// Parts of the server that all controllers share.
 #[derive(Clone)]
@@ -199,7 +199,7 @@ pub(crate) struct ControllerData {
     pub(crate) brake: Arc<Brake>,
     pub(crate) started: Instant,
     pub(crate) observer: Observer,
-    pub(crate) traces: Traces,
+    pub(crate) traces: ControllerTraces,
     /// Filled where the log or a trace has the cause of each reconcile.
     pub(crate) causes: Mutex<Causes>,
 }

@@ -1,7 +1,11 @@
 //! Traces of the latest reconciles, where the server keeps them, for `metahook explain`.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use jiff::Timestamp;
+use metahook_core::object::id::{Key, Resource};
 use metahook_core::trace::recent::{PrintedTrace, RecentTraces, read};
 use metahook_core::trace::{ReconcileTrace, TracedObject};
 
@@ -11,14 +15,27 @@ use crate::sync::lock;
 #[derive(Clone, Default)]
 pub(crate) struct Traces(Option<Arc<Mutex<RecentTraces>>>);
 
+/// Traces of the parents of one kind of one controller.
+pub(crate) struct ControllerTraces {
+    all: Traces,
+    /// Its kind and name.
+    controller: String,
+    parents: Arc<Resource>,
+}
+
 impl Traces {
     /// `max`: bytes of all traces.
     pub(crate) fn keeping(max: usize) -> Self {
         Self(Some(Arc::new(Mutex::new(RecentTraces::new(max)))))
     }
 
-    pub(crate) fn are_kept(&self) -> bool {
-        self.0.is_some()
+    pub(crate) fn of_controller(
+        &self,
+        (kind, name): (&str, &str),
+        parents: &Arc<Resource>,
+    ) -> ControllerTraces {
+        let controller = format!("{kind} {name}");
+        ControllerTraces { all: self.clone(), controller, parents: Arc::clone(parents) }
     }
 
     /// `trace` is made only where it is kept, and before others have to wait for it.
@@ -32,6 +49,99 @@ impl Traces {
     /// The traces of the object's own reconciles, and of those that wrote it or decided about it; the latest first.
     pub(crate) fn about(&self, object: &TracedObject) -> Vec<ReconcileTrace> {
         let found = self.0.as_ref().map(|kept| lock(kept).that_name(object));
-        read(found.unwrap_or_default(), object)
+        read(found.unwrap_or_default(), object, |time| {
+            let time = Timestamp::UNIX_EPOCH.checked_add(time).unwrap_or_default();
+            print_time(time)
+        })
+    }
+}
+
+impl ControllerTraces {
+    pub(crate) fn are_kept(&self) -> bool {
+        self.all.0.is_some()
+    }
+
+    /// The controller's kind and name.
+    pub(crate) fn controller(&self) -> &str {
+        &self.controller
+    }
+
+    /// `trace` is made only where it is kept, and before others have to wait for it.
+    pub(crate) fn add(&self, trace: impl FnOnce() -> PrintedTrace) {
+        self.all.add(trace);
+    }
+
+    /// Counts triggers of parents that changed nothing, with their causes. Most triggers of a large cluster are such: where
+    /// nothing is kept this does nothing, else it takes one lock and allocates nothing.
+    pub(crate) fn count_settled<'a>(&self, parents: impl IntoIterator<Item = (&'a Key, Cow<'static, str>)>) {
+        let Some(kept) = &self.all.0 else { return };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let mut kept = lock(kept);
+        for (parent, cause) in parents {
+            kept.count_settled(&self.controller, (&self.parents, parent), cause, now);
+        }
+    }
+}
+
+/// A time in RFC 3339 with milliseconds.
+pub(crate) fn print_time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use metahook_core::object::id::Gvk;
+    use metahook_core::trace::TraceEnd;
+
+    use super::*;
+
+    fn greetings() -> Arc<Resource> {
+        let gvk = Gvk::new("example.com/v1", "Greeting");
+        Arc::new(Resource { gvk, plural: "greetings".into(), namespaced: true, has_status: true })
+    }
+
+    fn trace(controller: &str, key: &Key) -> PrintedTrace {
+        let trace = ReconcileTrace {
+            controller: controller.to_owned(),
+            parent: TracedObject::new(&greetings(), key),
+            generation: 1,
+            resource_version: "1".to_owned(),
+            began: String::new(),
+            took_us: 1,
+            cause: "first reconcile".to_owned(),
+            steps: Vec::new(),
+            left_out: 0,
+            end: TraceEnd::Unchanged,
+            next_us: None,
+            settled: None,
+        };
+        PrintedTrace::new((&greetings(), key), trace)
+    }
+
+    #[test]
+    fn triggers_that_change_nothing_are_counted_by_controller() {
+        let (all, key) = (Traces::keeping(1 << 20), Key::new("n", "a"));
+        let [one, other] =
+            ["one", "other"].map(|name| all.of_controller(("CompositeController", name), &greetings()));
+        for traces in [&one, &other] {
+            traces.add(|| trace(traces.controller(), &key));
+        }
+        one.count_settled([(&key, "resync".into()), (&key, "own writes".into())]);
+        one.count_settled([(&Key::new("n", "untraced"), "resync".into())]);
+        let [of_other, of_one] = &all.about(&TracedObject::new(&greetings(), &key))[..] else {
+            panic!("two")
+        };
+        let settled = of_one.settled.as_ref().unwrap();
+        assert_eq!((settled.triggers, &*settled.last_cause, &of_other.settled), (2, "own writes", &None));
+        let time: Timestamp = settled.last.parse().unwrap();
+        assert!(time.duration_since(Timestamp::now()).as_secs().abs() < 60, "{}", settled.last);
+    }
+
+    #[test]
+    fn nothing_is_looked_at_where_nothing_is_kept() {
+        let traces = Traces::default().of_controller(("CompositeController", "c"), &greetings());
+        let unread = std::iter::from_fn(|| -> Option<(&Key, Cow<'static, str>)> { panic!("it is read") });
+        traces.count_settled(unread);
+        traces.add(|| panic!("it is made"));
     }
 }

@@ -43,6 +43,7 @@ fn add(traces: &Traces, key: &Key) {
         left_out: 0,
         end: TraceEnd::Unchanged,
         next_us: None,
+        settled: None,
     };
     traces.add(|| PrintedTrace::new((&resource, key), trace));
 }

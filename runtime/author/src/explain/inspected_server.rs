@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::header::{AUTHORIZATION, HOST};
 use http::{Request, StatusCode};
@@ -37,6 +37,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Bytes of what `kubectl` says of errors that are kept.
 const MAX_SAID: usize = 4096;
 
+/// A token that the API server made is good for ten minutes.
+const TOKEN_LIFETIME: Duration = Duration::from_mins(5);
+
 /// Bytes of an answer.
 const MAX_ANSWER: usize = 32 << 20;
 
@@ -56,8 +59,8 @@ pub enum ServerError {
         "the server at {address} does not answer: {why}; it has to run with --inspection-address, and be as new as this command"
     )]
     Unreachable { address: String, why: String },
-    #[error("{0}")]
-    Refused(String),
+    #[error("{message}")]
+    Refused { status: StatusCode, message: String },
     #[error("what the server answers is not of this version: {0}")]
     Answer(String),
     #[error(
@@ -66,11 +69,54 @@ pub enum ServerError {
     Address(String),
 }
 
+/// The servers that are asked: one of them leads, or each hosts other controllers.
+#[derive(Default)]
+pub(super) struct Servers(Vec<Reached>);
+
+impl Servers {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What the servers answered.
+pub(super) struct Answers {
+    /// `None`: none answered.
+    pub(super) explained: Option<Explained>,
+    /// Why one did not answer.
+    pub(super) failed: Option<ExplainError>,
+}
+
 /// A server as it is reached; a port that is forwarded to it is no longer when this is dropped.
 struct Reached {
+    /// The uid of its Pod; empty where its address was given.
+    pod: String,
     address: String,
     account: ServiceAccountRef,
     forwarded: Option<Forwarded>,
+    /// The token that it was shown last, and since when there is this token.
+    token: Option<(String, Instant)>,
+}
+
+impl ServerError {
+    /// The next request gets the same answer.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self, Self::Refused { status: StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST, .. })
+    }
+}
+
+impl Answers {
+    /// The answer about an object that is asked for once: what those that answered do not know, one that did not may know.
+    pub(super) fn whole(self) -> Result<Explained, ExplainError> {
+        let says = |it: &Explained| !it.reconciles.is_empty() || it.hidden_parents > 0;
+        match self {
+            Self { explained: Some(explained), failed } if failed.is_none() || says(&explained) => {
+                Ok(explained)
+            }
+            Self { failed: Some(error), .. } => Err(error),
+            Self { failed: None, .. } => Err(ServerError::Answer("there is none".to_owned()).into()),
+        }
+    }
 }
 
 /// A `kubectl` that forwards a port. Two tasks read its output as long as it runs: it ends at the first write that no process reads.
@@ -81,39 +127,63 @@ struct Forwarded {
 }
 
 impl Explainer {
-    /// What all servers know of the object: one of them leads, or each hosts other controllers.
-    pub(super) async fn ask(&self, object: &TracedObject) -> Result<Explained, ExplainError> {
+    /// Reaches the servers that are not reached yet, and lets go of those whose Pods are gone. Why one is not reached.
+    pub(super) async fn reach(&self, servers: &mut Servers) -> Result<Option<ServerError>, ExplainError> {
         if let Some(address) = &self.address {
-            return self.ask_one(&self.named(address)?, object).await;
+            if servers.0.is_empty() {
+                servers.0.push(self.named(address)?);
+            }
+            return Ok(None);
         }
-        let (mut explained, mut failed): (Option<Explained>, Option<ExplainError>) = (None, None);
-        for pod in self.pods().await? {
-            let asked = match self.forward(&pod).await {
-                Ok(reached) => self.ask_one(&reached, object).await,
-                Err(error) => Err(error.into()),
-            };
-            match (asked, &mut explained) {
+        let (pods, mut failed) = (self.pods().await?, None);
+        servers.0.retain(|reached| pods.iter().any(|pod| uid(pod) == reached.pod));
+        for pod in pods {
+            if servers.0.iter().any(|reached| reached.pod == uid(&pod)) {
+                continue;
+            }
+            match self.forward(&pod).await {
+                Ok(reached) => servers.0.push(reached),
+                Err(error) => failed = Some(error),
+            }
+        }
+        if servers.0.is_empty() && failed.is_none() {
+            failed = Some(ServerError::NoPod { namespace: self.server_namespace.clone() });
+        }
+        Ok(failed)
+    }
+
+    /// What all servers that are reached know of the object. One that does not answer has to be reached anew.
+    pub(super) async fn ask(&self, servers: &mut Servers, object: &TracedObject) -> Answers {
+        let mut answers = Answers { explained: None, failed: None };
+        for mut server in std::mem::take(&mut servers.0) {
+            match (self.ask_one(&mut server, object).await, &mut answers.explained) {
                 (Ok(more), Some(known)) => {
                     known.reconciles.extend(more.reconciles);
                     known.hidden_parents = known.hidden_parents.max(more.hidden_parents);
                 }
                 (Ok(first), none) => *none = Some(first),
-                (Err(error), _) => failed = Some(error),
+                (Err(error), _) => {
+                    answers.failed = Some(error);
+                    continue;
+                }
             }
+            servers.0.push(server);
         }
-        // What those that answered do not know, one that did not answer may know.
-        let says = |it: &Explained| !it.reconciles.is_empty() || it.hidden_parents > 0;
-        let Some(mut explained) = explained.filter(|it| failed.is_none() || says(it)) else {
-            let none = || ServerError::NoPod { namespace: self.server_namespace.clone() }.into();
-            return Err(failed.unwrap_or_else(none));
-        };
-        explained.reconciles.sort_by(|one, other| other.began.cmp(&one.began));
-        Ok(explained)
+        if let Some(explained) = answers.explained.as_mut().filter(|_| servers.0.len() > 1) {
+            explained.reconciles.sort_by(|one, other| other.began.cmp(&one.began));
+        }
+        answers
     }
 
-    async fn ask_one(&self, server: &Reached, object: &TracedObject) -> Result<Explained, ExplainError> {
-        let token = self.token(&server.account).await?;
-        Ok(ask(server, &token, object).await?)
+    async fn ask_one(&self, server: &mut Reached, object: &TracedObject) -> Result<Explained, ExplainError> {
+        let known = server.token.take().filter(|(_, since)| since.elapsed() < TOKEN_LIFETIME);
+        let (token, since) = match known {
+            Some(known) => known,
+            None => (self.token(&server.account).await?, Instant::now()),
+        };
+        let explained = ask(server, &token, object).await?;
+        server.token = Some((token, since));
+        Ok(explained)
     }
 
     fn named(&self, address: &str) -> Result<Reached, ServerError> {
@@ -124,7 +194,7 @@ impl Explainer {
             return Err(ServerError::Address(address.to_owned()));
         }
         let account = self.account("metacontroller");
-        Ok(Reached { address: plain.to_owned(), account, forwarded: None })
+        Ok(Reached { pod: String::new(), address: plain.to_owned(), account, forwarded: None, token: None })
     }
 
     fn account(&self, name: &str) -> ServiceAccountRef {
@@ -173,8 +243,13 @@ impl Explainer {
         };
         tokio::spawn(async move { while let Ok(Some(_)) = out.next_line().await {} });
         let account = pod.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or("default");
-        let forwarded = Some(Forwarded { _child: child, said });
-        Ok(Reached { address: address.to_owned(), account: self.account(account), forwarded })
+        Ok(Reached {
+            pod: uid(pod).to_owned(),
+            address: address.to_owned(),
+            account: self.account(account),
+            forwarded: Some(Forwarded { _child: child, said }),
+            token: None,
+        })
     }
 
     /// The token that was given, that of the kubeconfig, or one of the server's ServiceAccount, which is good for nothing else.
@@ -201,6 +276,10 @@ async fn hear(mut errors: BufReader<ChildStderr>, said: Arc<Mutex<String>>) {
         drop(said);
         line.clear();
     }
+}
+
+fn uid(pod: &Value) -> &str {
+    pod.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The port of a Pod's `--inspection-address`.
@@ -234,7 +313,8 @@ async fn ask(server: &Reached, token: &str, object: &TracedObject) -> Result<Exp
     if status != StatusCode::OK {
         let said: Value = serde_json::from_slice(&body).unwrap_or_default();
         let message = said.get("message").and_then(Value::as_str);
-        return Err(ServerError::Refused(message.map_or_else(|| status.to_string(), str::to_owned)));
+        let message = message.map_or_else(|| status.to_string(), str::to_owned);
+        return Err(ServerError::Refused { status, message });
     }
     serde_json::from_slice(&body).map_err(|error| ServerError::Answer(error.to_string()))
 }

@@ -1,5 +1,6 @@
 //! `metahook explain`: the latest reconciles that concern an object, asked of the server that did them.
 
+pub mod follow;
 mod inspected_server;
 mod text;
 
@@ -17,8 +18,8 @@ use metahook_server::cluster::tokens::TokenError;
 
 use crate::controllers::{KINDS, resource};
 use crate::object_names::{NameError, object_id, one_of, served};
-use inspected_server::ServerError;
-pub use text::print;
+use inspected_server::{ServerError, Servers};
+pub use text::{print, print_following, print_gaps};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
@@ -57,8 +58,17 @@ impl Explainer {
     /// There is no such kind, the server cannot be reached, or the user may not see the object.
     pub async fn explain(&self, kind: &str, name: &str) -> Result<(ObjectId, Explained), ExplainError> {
         let id = object_id(self.kind(kind).await?, name, &self.namespace)?;
-        let explained = self.ask(&TracedObject::new(&id.resource, &id.key)).await?;
+        let explained =
+            self.first(&mut Servers::default(), &TracedObject::new(&id.resource, &id.key)).await?;
         Ok((id, explained))
+    }
+
+    /// The first answer of servers that are not reached yet.
+    async fn first(&self, servers: &mut Servers, object: &TracedObject) -> Result<Explained, ExplainError> {
+        let unreached = self.reach(servers).await?;
+        let mut answers = self.ask(servers, object).await;
+        answers.failed = answers.failed.or(unreached.map(ExplainError::from));
+        answers.whole()
     }
 
     /// A kind of parents or children of the cluster's controllers.

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use metahook_core::counted;
+use metahook_core::trace::settled::SettledTriggers;
 use metahook_core::trace::{
     Explained, LeftChild, PlannedWrite, ReconcileTrace, TraceEnd, TracedObject, TracedStep, TracedWriteEnd,
 };
@@ -22,11 +23,52 @@ pub fn print(
     explained: &Explained,
     max: usize,
 ) -> Result<(), io::Error> {
+    print_gaps(&mut out, object, explained)?;
+    let all = &explained.reconciles;
+    for trace in all.iter().take(max) {
+        if let Some(settled) = &trace.settled {
+            print_settled(&mut out, object, trace, settled)?;
+        }
+        one(&mut out, object, trace)?;
+    }
+    if all.len() > max {
+        writeln!(out, "{} more: --count shows them", all.len() - max)?;
+    }
+    Ok(())
+}
+
+/// Prints reconciles about an object as they come: the oldest one first.
+///
+/// # Errors
+/// The output is closed.
+pub fn print_following(
+    mut out: impl Write,
+    object: &TracedObject,
+    traces: &[ReconcileTrace],
+) -> Result<(), io::Error> {
+    for trace in traces {
+        one(&mut out, object, trace)?;
+        if let Some(settled) = &trace.settled {
+            print_settled(&mut out, object, trace, settled)?;
+        }
+    }
+    Ok(())
+}
+
+/// Prints what the server does not show, and that it has nothing to show.
+///
+/// # Errors
+/// The output is closed.
+pub fn print_gaps(
+    mut out: impl Write,
+    object: &TracedObject,
+    explained: &Explained,
+) -> Result<(), io::Error> {
     let all = &explained.reconciles;
     if all.is_empty() && explained.hidden_parents == 0 {
         return writeln!(
             out,
-            "{}: the server remembers no reconcile of it, or of a parent that wrote it. It remembers the latest ones since it started (--trace-memory-max), and the first hundred children of each; a parent that nothing changed for is not reconciled",
+            "{}: the server remembers no reconcile of it, or of a parent that wrote it. It remembers the latest ones since it started (--trace-memory-max), and the first hundred children of each; triggers that change nothing leave no trace",
             name(object)
         );
     }
@@ -37,17 +79,34 @@ pub fn print(
             "The reconciles of {hidden} not shown: you may not get what they are of, or there are too many"
         )?;
     }
-    for trace in all.iter().take(max) {
-        one(&mut out, object, trace)?;
-    }
-    if all.len() > max {
-        writeln!(out, "{} more: --count shows them", all.len() - max)?;
-    }
     Ok(())
 }
 
+/// Prints the triggers after a trace that changed nothing.
+fn print_settled(
+    out: &mut impl Write,
+    object: &TracedObject,
+    trace: &ReconcileTrace,
+    settled: &SettledTriggers,
+) -> Result<(), io::Error> {
+    let SettledTriggers { triggers, first, last, last_cause } = settled;
+    // The reconcile that found nothing to write settled the parent.
+    let since = if trace.end == TraceEnd::Unchanged { &trace.began } else { first };
+    let of = if trace.parent.is(object) { String::new() } else { format!("{} ", name(&trace.parent)) };
+    let cause = if last_cause.is_empty() { String::new() } else { format!(" ({})", escape(last_cause)) };
+    let changed = match triggers {
+        1 => format!("1 trigger{cause} changed nothing, at {}", time(last)),
+        _ => format!("{triggers} triggers changed nothing, the last one{cause} at {}", time(last)),
+    };
+    writeln!(out, "{}: {of}settled since {}: {changed}", trace.controller, time(since))
+}
+
+fn time(time: &str) -> String {
+    time.replace('T', " ")
+}
+
 fn one(out: &mut impl Write, object: &TracedObject, trace: &ReconcileTrace) -> Result<(), io::Error> {
-    let time = trace.began.replace('T', " ");
+    let time = time(&trace.began);
     let of = if trace.parent.is(object) { String::new() } else { format!("{}, ", name(&trace.parent)) };
     let cause = if trace.cause.is_empty() { String::new() } else { format!("{}, ", trace.cause) };
     writeln!(
@@ -239,6 +298,7 @@ mod tests {
             left_out: 0,
             end: TraceEnd::Failed("replace Pod demo/web: no right".to_owned()),
             next_us: Some(5_000_000),
+            settled: None,
         }
     }
 
@@ -279,6 +339,30 @@ mod tests {
             )
         );
         assert!(of_child.ends_with("1 more: --count shows them\n"), "{of_child}");
+    }
+
+    #[test]
+    fn triggers_that_changed_nothing_stand_beside_the_latest_reconcile() {
+        let settled = |triggers| SettledTriggers {
+            triggers,
+            first: "2026-11-27T10:20:40.000Z".to_owned(),
+            last: "2026-11-27T10:31:02.512Z".to_owned(),
+            last_cause: "Pod demo/x changed".to_owned(),
+        };
+        let mut calm = trace();
+        calm.end = TraceEnd::Unchanged;
+        calm.settled = Some(settled(212));
+        let line = "CompositeController hello: settled since 2026-11-27 10:20:31.120Z: 212 triggers changed nothing, the last one (Pod demo/x changed) at 2026-11-27 10:31:02.512Z\n";
+        let parent = object("Hello", "hellos", "a");
+        let said = printed(&parent, vec![calm.clone(), trace()], 5);
+        assert!(said.starts_with(line), "{said}");
+        let mut followed = Vec::new();
+        print_following(&mut followed, &parent, &[trace(), calm.clone()]).unwrap();
+        assert!(String::from_utf8(followed).unwrap().ends_with(line));
+        calm.settled = Some(settled(1));
+        let said = printed(&pod("old"), vec![calm], 5);
+        let line = "CompositeController hello: Hello demo/a settled since 2026-11-27 10:20:31.120Z: 1 trigger (Pod demo/x changed) changed nothing, at 2026-11-27 10:31:02.512Z\n";
+        assert!(said.starts_with(line), "{said}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Trigger of a reconcile in a person's words, told from what changed since the parent's reconcile before.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -8,6 +9,8 @@ use crate::object::Object;
 use crate::object::Version;
 use crate::object::id::{Key, Uid};
 use crate::reconcile::outcome::RetryState;
+
+const OWN_WRITES: &str = "own writes";
 
 /// State of a parent and its hooks when a reconcile began.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,6 +71,9 @@ impl Trigger {
     }
 }
 
+/// The cause of a reconcile that no change asked for.
+pub const RESYNC: &str = "resync";
+
 /// Keys that are remembered at most: a fault is looked for in one of some parents.
 const MAX_REMEMBERED: usize = 10_000;
 
@@ -102,14 +108,19 @@ impl Causes {
             // Nothing is known of the reconcile before: there are too many parents.
             (Trigger::First, changed) if is_full => changed.unwrap_or_default(),
             (Trigger::Other, Some(changed)) => changed,
-            (Trigger::Other, None) => "resync".to_owned(),
+            (Trigger::Other, None) => RESYNC.to_owned(),
             (trigger, _) => trigger.to_string(),
         }
     }
 
-    /// The parent needed no reconcile: what had changed is no cause of a later one.
-    pub fn settled(&mut self, parent: &Key) {
-        self.changed.remove(parent);
+    /// The parent needed no reconcile: what had changed is no cause of a later one. Why it was looked at; this allocates
+    /// nothing.
+    pub fn settled(&mut self, parent: &Key, retry_state: RetryState) -> Cow<'static, str> {
+        match self.changed.remove(parent) {
+            _ if retry_state.self_triggered => OWN_WRITES.into(),
+            Some(changed) => changed.into(),
+            None => RESYNC.into(),
+        }
     }
 
     /// There is no such parent.
@@ -127,7 +138,7 @@ impl fmt::Display for Trigger {
             Self::Spec => "spec changed",
             Self::Module => "module changed",
             Self::Retry(failures) => return write!(f, "retry {failures}"),
-            Self::OwnWrites => "own writes",
+            Self::OwnWrites => OWN_WRITES,
             Self::Object => "labels, annotations or status changed",
             Self::Other => "child, related object or time",
         })
@@ -159,7 +170,9 @@ mod tests {
         assert_eq!(causes.take(&key, now(2), calm), "spec changed");
         assert_eq!(causes.take(&key, now(2), calm), "resync", "it was told");
         causes.object_changed([&key], "Pod n/a changed");
-        causes.settled(&key);
+        assert_eq!(causes.settled(&key, calm), "Pod n/a changed");
+        assert_eq!(causes.settled(&key, calm), "resync");
+        assert_eq!(causes.settled(&key, RetryState { self_triggered: true, ..calm }), "own writes");
         assert_eq!(causes.take(&key, now(2), calm), "resync", "the change was of no concern");
         causes.forget(&key);
         assert_eq!(causes.take(&key, now(2), calm), "first reconcile");

@@ -1,6 +1,7 @@
 //! The steps of one reconcile, with their reasons, as `metahook explain` shows them.
 
 pub mod recent;
+pub mod settled;
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::object::id::{Key, ObjectId, Resource};
 use crate::reconcile::outcome::{Changed, Failure, Retry};
 use crate::reconcile::watched::{Decisions, Step, WriteEnd};
 use crate::shorten_middle;
+use settled::SettledTriggers;
 
 /// Steps, and decisions of a plan, that a trace shows.
 const MAX_SHOWN: usize = 100;
@@ -53,6 +55,9 @@ pub struct ReconcileTrace {
     /// The delay after which the next reconcile comes, where one was asked for or a failure is repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_us: Option<u64>,
+    /// Triggers after it that changed nothing, where it is the latest trace of its parent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<SettledTriggers>,
 }
 
 /// An object that a trace names.
@@ -194,6 +199,7 @@ impl ReconcileTrace {
             left_out,
             end,
             next_us: next.map(micros),
+            settled: None,
         }
     }
 

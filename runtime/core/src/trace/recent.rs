@@ -1,25 +1,29 @@
-//! The traces of the latest reconciles of all controllers, within a bound of bytes.
+//! The traces of the latest reconciles of all controllers, within a bound of bytes; and how many triggers changed nothing since
+//! the latest one of a parent.
 //!
 //! # Guarantees
 //! - All traces together never take more bytes than the bound.
 //! - A controller loses its oldest trace only while no other one has more bytes: one that is busy does not drive out the others.
 //! - A controller has at most [`MAX_PER_PARENT`] of one parent: one that never settles leaves room for the others of its controller.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::hash::hash64;
 use crate::object::id::{Key, Resource};
+use crate::trace::settled::SettledCount;
 use crate::trace::{ReconcileTrace, TraceEnd, TracedObject};
 
 /// Traces of one parent of a controller.
 pub const MAX_PER_PARENT: usize = 20;
 
-/// What a trace takes beside its JSON: its entries in the maps.
-const TRACE_OVERHEAD: usize = 256;
+/// What a trace takes beside its JSON: its entries in the maps, and the count of triggers after it.
+const TRACE_OVERHEAD: usize = 320;
 
 /// Traces by controller.
 #[derive(Debug)]
@@ -37,7 +41,23 @@ struct OfController {
     bytes: usize,
     /// By number: the oldest first.
     traces: BTreeMap<u64, PrintedTrace>,
-    parents: BTreeMap<ParentId, VecDeque<u64>>,
+    parents: BTreeMap<ParentId, OfParent>,
+}
+
+/// Of a parent that has a trace.
+#[derive(Debug, Default)]
+struct OfParent {
+    /// Numbers of its traces: the oldest first.
+    numbers: VecDeque<u64>,
+    /// Since the latest one.
+    settled: SettledCount,
+}
+
+/// A trace that may be about an object.
+#[derive(Debug)]
+pub struct FoundTrace {
+    json: Arc<str>,
+    settled: Option<SettledCount>,
 }
 
 /// A parent, whose kind may be one of several of a DecoratorController.
@@ -89,29 +109,54 @@ impl RecentTraces {
         self.next += 1;
         let of_controller = self.controllers.entry(trace.controller.clone()).or_default();
         let of_parent = of_controller.parents.get(&trace.parent);
-        let last = of_parent.and_then(|numbers| numbers.back().copied());
+        let last = of_parent.and_then(|it| it.numbers.back().copied());
         let says_as_much = |last: &u64| {
             let last = of_controller.traces.get(last);
             trace.empty.is_some() && last.is_some_and(|last| last.empty == trace.empty)
         };
-        let oldest = of_parent.filter(|numbers| numbers.len() >= MAX_PER_PARENT);
-        let oldest = oldest.and_then(|numbers| numbers.front().copied());
+        let oldest = of_parent.filter(|it| it.numbers.len() >= MAX_PER_PARENT);
+        let oldest = oldest.and_then(|it| it.numbers.front().copied());
         if let Some(replaced) = last.filter(says_as_much).or(oldest) {
             self.bytes -= of_controller.remove(replaced);
         }
-        self.bytes += trace.bytes();
-        of_controller.bytes += trace.bytes();
-        of_controller.parents.entry(trace.parent.clone()).or_default().push_back(number);
+        let of_parent = of_controller.parents.entry(trace.parent.clone()).or_default();
+        of_parent.numbers.push_back(number);
+        let settled = std::mem::take(&mut of_parent.settled).bytes();
+        of_controller.bytes = of_controller.bytes + trace.bytes() - settled;
+        self.bytes = self.bytes + trace.bytes() - settled;
         of_controller.traces.insert(number, trace);
         self.make_room();
     }
 
+    /// Counts a trigger of a parent that changed nothing. Where no trace of the parent is kept, neither is this.
+    pub fn count_settled(
+        &mut self,
+        controller: &str,
+        (resource, key): (&Arc<Resource>, &Key),
+        cause: Cow<'static, str>,
+        now: Duration,
+    ) {
+        let Some(of_controller) = self.controllers.get_mut(controller) else { return };
+        let id = (Arc::clone(resource), key.clone());
+        let Some(OfParent { settled, .. }) = of_controller.parents.get_mut(&id) else { return };
+        let before = settled.bytes();
+        settled.count(cause, now);
+        of_controller.bytes = of_controller.bytes + settled.bytes() - before;
+        self.bytes = self.bytes + settled.bytes() - before;
+        self.make_room();
+    }
+
     /// Traces that may be about an object, by their number.
-    pub fn that_name(&self, object: &TracedObject) -> BTreeMap<u64, Arc<str>> {
+    pub fn that_name(&self, object: &TracedObject) -> BTreeMap<u64, FoundTrace> {
         let printed_name = Value::from(&*object.name).to_string();
-        let all = self.controllers.values().flat_map(|it| &it.traces);
-        let named = all.filter(|(_, trace)| trace.has(&printed_name));
-        named.map(|(number, trace)| (*number, Arc::clone(&trace.json))).collect()
+        let mut found = BTreeMap::new();
+        for of_controller in self.controllers.values() {
+            for (number, trace) in of_controller.traces.iter().filter(|(_, trace)| trace.has(&printed_name)) {
+                let settled = of_controller.settled_after(*number, trace).cloned();
+                found.insert(*number, FoundTrace { json: Arc::clone(&trace.json), settled });
+            }
+        }
+        found
     }
 
     fn make_room(&mut self) {
@@ -130,14 +175,22 @@ impl OfController {
     /// Removes a trace; gives back its bytes.
     fn remove(&mut self, number: u64) -> usize {
         let Some(trace) = self.traces.remove(&number) else { return 0 };
-        self.bytes -= trace.bytes();
+        let mut bytes = trace.bytes();
         if let Some(of_parent) = self.parents.get_mut(&trace.parent) {
-            of_parent.retain(|it| *it != number);
-            if of_parent.is_empty() {
+            of_parent.numbers.retain(|it| *it != number);
+            if of_parent.numbers.is_empty() {
+                bytes += of_parent.settled.bytes();
                 self.parents.remove(&trace.parent);
             }
         }
-        trace.bytes()
+        self.bytes -= bytes;
+        bytes
+    }
+
+    /// Triggers after a trace that changed nothing: they are counted after the latest one of a parent.
+    fn settled_after(&self, number: u64, trace: &PrintedTrace) -> Option<&SettledCount> {
+        let of_parent = self.parents.get(&trace.parent)?;
+        of_parent.settled.some().filter(|_| of_parent.numbers.back() == Some(&number))
     }
 }
 
@@ -147,10 +200,16 @@ fn hash(end: &TraceEnd) -> u64 {
     all.finish()
 }
 
-/// Those traces that are about the object; the latest first.
-pub fn read(found: BTreeMap<u64, Arc<str>>, object: &TracedObject) -> Vec<ReconcileTrace> {
-    let traces =
-        found.into_values().rev().filter_map(|json| serde_json::from_str::<ReconcileTrace>(&json).ok());
+/// Those traces that are about the object; the latest first. `print_time`: of a time since 1970.
+pub fn read(
+    found: BTreeMap<u64, FoundTrace>,
+    object: &TracedObject,
+    print_time: fn(Duration) -> String,
+) -> Vec<ReconcileTrace> {
+    let traces = found.into_values().rev().filter_map(|FoundTrace { json, settled }| {
+        let trace: ReconcileTrace = serde_json::from_str(&json).ok()?;
+        Some(ReconcileTrace { settled: settled.map(|it| it.print(print_time)), ..trace })
+    });
     traces.filter(|trace| trace.is_about(object)).collect()
 }
 
@@ -161,6 +220,7 @@ mod tests {
     use super::*;
     use crate::object::id::Gvk;
     use crate::trace::TracedStep;
+    use crate::trace::settled::SettledTriggers;
 
     fn resource() -> Arc<Resource> {
         let gvk = Gvk::new("example.com/v1", "Greeting");
@@ -180,6 +240,7 @@ mod tests {
             left_out: 0,
             end: TraceEnd::Unchanged,
             next_us: None,
+            settled: None,
         }
     }
 
@@ -193,9 +254,19 @@ mod tests {
         traces.add(PrintedTrace::new((&resource, &parent), trace));
     }
 
-    fn causes(traces: &RecentTraces, parent: &str) -> Vec<String> {
+    /// A trigger of a parent of the controller `c` that changes nothing.
+    fn count(traces: &mut RecentTraces, parent: &str, cause: Cow<'static, str>, second: u64) {
+        let now = Duration::from_secs(second);
+        traces.count_settled("c", (&resource(), &Key::new("n", parent)), cause, now);
+    }
+
+    fn read_all(traces: &RecentTraces, parent: &str) -> Vec<ReconcileTrace> {
         let object = TracedObject::new(&resource(), &Key::new("n", parent));
-        read(traces.that_name(&object), &object).into_iter().map(|trace| trace.cause).collect()
+        read(traces.that_name(&object), &object, |time| time.as_secs().to_string())
+    }
+
+    fn causes(traces: &RecentTraces, parent: &str) -> Vec<String> {
+        read_all(traces, parent).into_iter().map(|trace| trace.cause).collect()
     }
 
     #[test]
@@ -227,6 +298,39 @@ mod tests {
     }
 
     #[test]
+    fn triggers_that_change_nothing_are_counted_after_the_latest_trace() {
+        let mut traces = RecentTraces::new(1 << 20);
+        count(&mut traces, "a", "no trace is kept".into(), 1);
+        add(&mut traces, "c", "a", "first");
+        add(&mut traces, "c", "a", "second");
+        add(&mut traces, "c", "ab", "of another");
+        assert!(read_all(&traces, "a").iter().all(|trace| trace.settled.is_none()));
+        for (second, cause) in ["Pod n/x changed", "resync", "Pod n/y changed"].into_iter().enumerate() {
+            count(&mut traces, "a", cause.into(), 10 + second as u64);
+        }
+        let [latest, before] = &read_all(&traces, "a")[..] else { panic!("two") };
+        let counted = SettledTriggers {
+            triggers: 3,
+            first: "10".to_owned(),
+            last: "12".to_owned(),
+            last_cause: "Pod n/y changed".to_owned(),
+        };
+        assert_eq!((&latest.settled, &before.settled), (&Some(counted), &None));
+        assert_eq!(read_all(&traces, "ab")[0].settled, None);
+        add(&mut traces, "c", "a", "third");
+        assert!(read_all(&traces, "a").iter().all(|trace| trace.settled.is_none()), "they begin anew");
+    }
+
+    #[test]
+    fn a_long_cause_is_cut() {
+        let mut traces = RecentTraces::new(1 << 20);
+        add(&mut traces, "c", "a", "first");
+        count(&mut traces, "a", "x".repeat(100_000).into(), 1);
+        let settled = read_all(&traces, "a").remove(0).settled.unwrap();
+        assert!(settled.last_cause.len() < 2000 && traces.bytes < 4000, "{}", traces.bytes);
+    }
+
+    #[test]
     fn a_trace_that_is_larger_than_the_bound_is_not_kept() {
         let mut traces = RecentTraces::new(1000);
         add(&mut traces, "c", "a", "short");
@@ -237,20 +341,26 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_are_counted_and_bounded(
-            adds in prop::collection::vec((0_u8..2, 0_u8..2, prop::option::of(0_usize..300)), 0..200),
+            adds in prop::collection::vec((0_u8..3, 0_u8..2, prop::option::of(0_usize..300)), 0..200),
             max in 0_usize..64_000,
         ) {
             let mut traces = RecentTraces::new(max);
             for (controller, parent, length) in adds {
                 let cause = length.map_or_else(|| "paused".to_owned(), |length| "x".repeat(length));
-                add(&mut traces, &format!("c{controller}"), &format!("p{parent}"), &cause);
+                match controller {
+                    0 => add(&mut traces, "c", &format!("p{parent}"), &cause),
+                    1 => add(&mut traces, "another", &format!("p{parent}"), &cause),
+                    _ => count(&mut traces, &format!("p{parent}"), cause.into(), 1),
+                }
                 prop_assert!(traces.bytes <= max);
                 let all: usize = traces.controllers.values().map(|it| it.bytes).sum();
                 prop_assert_eq!(all, traces.bytes);
                 for of_controller in traces.controllers.values() {
                     let kept: usize = of_controller.traces.values().map(PrintedTrace::bytes).sum();
-                    let listed: usize = of_controller.parents.values().map(VecDeque::len).sum();
-                    prop_assert_eq!((kept, listed), (of_controller.bytes, of_controller.traces.len()));
+                    let settled: usize = of_controller.parents.values().map(|it| it.settled.bytes()).sum();
+                    let listed: usize = of_controller.parents.values().map(|it| it.numbers.len()).sum();
+                    let expected = (of_controller.bytes, of_controller.traces.len());
+                    prop_assert_eq!((kept + settled, listed), expected);
                 }
             }
         }

@@ -91,7 +91,7 @@ impl Reconciler {
                 return Outcome::Settled(None);
             };
             if self.parents.needing_reconcile(std::slice::from_ref(&parent)).is_empty() {
-                self.note_settled(&parent);
+                self.note_settled(&parent, retry_state);
                 return Outcome::Settled(None);
             }
             // On the heap: most reconciles end above, and their futures stay small.
@@ -156,6 +156,7 @@ impl Reconciler {
                 self.parents.changing.forget(&parent.key);
                 self.data.meter.counts().skipped(1);
                 tracing::debug!("settled");
+                self.data.traces.count_settled([(&parent.key, course.cause.into())]);
                 return Outcome::Settled(None);
             }
             Reached::Paused => {
@@ -209,11 +210,12 @@ impl Reconciler {
     }
 
     /// The parent needs no reconcile: the deletion brake counts that, and nothing holds the parent back.
-    fn note_settled(&self, parent: &Object) {
+    fn note_settled(&self, parent: &Object, retry_state: RetryState) {
         let settled = || Some((self.data.parent_id(parent), self.hooks.identity()?));
         self.data.brake.with(|brake, now| brake.still_settled(settled, now));
         if self.data.tells_causes() {
-            lock(&self.data.causes).settled(&parent.key);
+            let cause = lock(&self.data.causes).settled(&parent.key, retry_state);
+            self.data.traces.count_settled([(&parent.key, cause)]);
         }
         self.parents.changing.forget(&parent.key);
     }

@@ -1,12 +1,14 @@
 //! Observation of a reconcile's begin, course and end: for the log, for `metahook dev`, and for the traces that `metahook explain`
 //! shows.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
 use metahook_core::object::Object;
+use metahook_core::object::id::Key;
 use metahook_core::reconcile::outcome::{Changed, Outcome, Retry, RetryState};
-use metahook_core::reconcile::trigger::Beginning;
+use metahook_core::reconcile::trigger::{Beginning, RESYNC};
 use metahook_core::reconcile::watched::Step;
 use metahook_core::trace::recent::PrintedTrace;
 use metahook_core::trace::{self, ReconcileTrace, TraceEnd};
@@ -14,6 +16,7 @@ use metahook_core::trace::{self, ReconcileTrace, TraceEnd};
 use super::memory::Attempts;
 use super::{ReconcileError, Reconciler};
 use crate::controller::observer::{Observed, ReconcileEnd, Reconciled};
+use crate::controller::traces::print_time;
 use crate::sync::lock;
 use crate::telemetry::error_chain;
 
@@ -21,7 +24,7 @@ use crate::telemetry::error_chain;
 pub(super) struct Course {
     start: Instant,
     /// Why it takes place; empty where neither the log nor a trace has it.
-    cause: String,
+    pub(super) cause: String,
     /// What it began with, where somebody observes.
     pub(super) observed: Option<Beginning>,
     /// The steps, and the number of those that found no room.
@@ -56,10 +59,10 @@ impl Reconciler {
             let took = start.elapsed();
             let began = Timestamp::now().checked_sub(took).unwrap_or_default();
             let reconciled = trace::Reconciled {
-                controller: &format!("{} {}", self.data.config.kind.name().as_str(), self.data.config.name),
+                controller: self.data.traces.controller(),
                 resource,
                 parent,
-                began: began.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string(),
+                began: print_time(began),
                 took,
                 cause,
                 end,
@@ -68,6 +71,13 @@ impl Reconciler {
             let trace = ReconcileTrace::new(reconciled, &steps, left_out);
             PrintedTrace::new((resource, &parent.key), trace)
         });
+    }
+
+    /// Counts the parents of a resync that need no reconcile. `needing`: those that need one, in the same order.
+    pub(crate) fn count_resynced(&self, parents: &[Arc<Object>], needing: &[Key]) {
+        let mut needing = needing.iter().peekable();
+        let settled = parents.iter().filter(|parent| needing.next_if(|key| **key == parent.key).is_none());
+        self.data.traces.count_settled(settled.map(|parent| (&parent.key, RESYNC.into())));
     }
 
     pub(super) fn observe(

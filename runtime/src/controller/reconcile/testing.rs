@@ -189,7 +189,7 @@ impl Scenario {
             causes: std::sync::Mutex::default(),
             started: Instant::now(),
             observer: context.observer.clone(),
-            traces: context.traces.clone(),
+            traces: context.traces.of_controller(("CompositeController", "c"), &parents()),
         });
         let module = ModuleRef {
             language: None,

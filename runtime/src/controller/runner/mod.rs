@@ -165,6 +165,7 @@ impl ControllerRunner {
             let stores = &self.context.cluster.stores;
             let data = ControllerData {
                 object: Arc::clone(&self.object),
+                traces: context.traces.of_controller((config.kind.name().as_str(), &config.name), parents),
                 config,
                 parents: stores.open(parents),
                 reads: reads.get(nth).map(|(_, reads)| Arc::clone(reads)),
@@ -175,7 +176,6 @@ impl ControllerRunner {
                 brake: Arc::clone(brake),
                 started: Instant::now(),
                 observer: context.observer.clone(),
-                traces: context.traces.clone(),
                 causes: Mutex::default(),
             };
             let data = Arc::new(data);

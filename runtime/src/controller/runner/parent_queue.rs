@@ -167,6 +167,7 @@ async fn resync(reconciler: Arc<Reconciler>, queue: Arc<Queue<Key>>, period: Dur
             let Some(end) = some.last() else { break };
             last = Some(end.key.clone());
             let found = reconciler.parents.needing_reconcile(&some);
+            reconciler.count_resynced(&some, &found);
             let mut waiting = found.as_slice();
             while !waiting.is_empty() {
                 let (count, next) = rounds.next(waiting.len());
