@@ -146,8 +146,8 @@ async fn follow(
         let Followed { reconciles: new, failed } = follower.poll().await?;
         reconciles = new;
         if let Some(error) = failed {
-            // Who cannot read it loses nothing.
-            drop(writeln!(say, "metahook: {}; it is asked again each second", escape(&error_chain(&error))));
+            // A closed stderr ends nothing.
+            drop(writeln!(say, "metahook: {}; the command goes on asking", escape(&error_chain(&error))));
         }
     }
 }

@@ -48,7 +48,7 @@ impl Traces {
 
     /// The traces of the object's own reconciles, and of those that wrote it or decided about it; the latest first.
     pub(crate) fn about(&self, object: &TracedObject) -> Vec<ReconcileTrace> {
-        let found = self.0.as_ref().map(|kept| lock(kept).that_name(object));
+        let found = self.0.as_ref().map(|kept| lock(kept).all());
         read(found.unwrap_or_default(), object, |time| {
             let time = Timestamp::UNIX_EPOCH.checked_add(time).unwrap_or_default();
             print_time(time)
@@ -72,7 +72,7 @@ impl ControllerTraces {
     }
 
     /// Counts triggers of parents that changed nothing, with their causes. Most triggers of a large cluster are such: where
-    /// nothing is kept this does nothing, else it takes one lock and allocates nothing.
+    /// nothing is kept this does nothing, else it takes one lock and hardly ever allocates.
     pub(crate) fn count_settled<'a>(&self, parents: impl IntoIterator<Item = (&'a Key, Cow<'static, str>)>) {
         let Some(kept) = &self.all.0 else { return };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);

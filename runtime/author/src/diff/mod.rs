@@ -16,7 +16,7 @@ use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::HookName;
 use metahook_core::bundle::{ModulePlace, parents_of};
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvr, ObjectId, Resource};
+use metahook_core::object::id::{Gvr, ObjectId};
 use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::error::ReconcileError;
 use metahook_core::reconcile::outcome::Retry;
@@ -101,9 +101,7 @@ impl Differ {
     /// The revisions of a parent, where children are updated one after the other.
     pub(crate) fn revisions_of(&self, parent: &ObjectId) -> Vec<Arc<Object>> {
         let uid = self.parents.iter().find(|one| one.id == *parent).map(|one| &one.parent.uid);
-        let is_kind =
-            |kind: &Resource| &*kind.plural == "controllerrevisions" && kind.gvk.group.ends_with("k8s.io");
-        let kinds = self.live.children.iter().filter(|(kind, _)| is_kind(kind));
+        let kinds = self.live.children.iter().filter(|(kind, _)| kind.gvr() == setup::revisions());
         let is_own = |object: &&Arc<Object>| uid.is_some_and(|uid| object.controller.as_ref() == Some(uid));
         kinds.flat_map(|(_, cache)| cache.all_whole()).filter(is_own).cloned().collect()
     }
@@ -189,6 +187,10 @@ fn wait_before_retry(error: &ReconcileError) -> Option<Duration> {
 
 impl Summary {
     fn add(&mut self, one: &Reconciled, reached: Reached) {
+        if reached == Reached::Ignored {
+            // It is gone.
+            return;
+        }
         self.parents += 1;
         match (&one.error, one.steps.is_empty()) {
             (Some(_), _) => {

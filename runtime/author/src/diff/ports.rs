@@ -179,7 +179,7 @@ impl Observe for Ports<'_> {
         let is_newer = |key: &Key| self.fresh.keys().any(|id| *id.resource == *resource && id.key == *key);
         let mut all = listed.candidates(&parent.uid, &parent.key.namespace, selector);
         all.retain(|object| !is_newer(&object.key));
-        // What came since is found by the same rules.
+        // Newer objects are selected by the same rules.
         let mut newer = Cache::default();
         for (_, now) in self.fresh.iter().filter(|(id, _)| *id.resource == *resource) {
             if let Some(now) = now {

@@ -267,9 +267,13 @@ async fn kinds(live: &Live, spec: &CheckedSpec, applying: &Applying) -> Result<K
         live.resolve(&grant.resource).await?;
     }
     let is_rolling = rules.iter().any(|rule| rule.method.is_rolling());
-    let revisions = Gvr::new("metacontroller.k8s.io/v1alpha1", "controllerrevisions");
-    let revisions = if is_rolling { Some(live.resolve(&revisions).await?) } else { None };
+    let revisions = if is_rolling { Some(live.resolve(&revisions()).await?) } else { None };
     Ok(Kinds { parents, rules, revisions })
+}
+
+/// The kind of revisions.
+pub(super) fn revisions() -> Gvr {
+    Gvr::new("metacontroller.k8s.io/v1alpha1", "controllerrevisions")
 }
 
 type Configs = [(Arc<Resource>, Arc<ControllerConfig>)];

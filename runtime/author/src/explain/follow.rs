@@ -1,23 +1,23 @@
 //! `metahook explain --follow`: new reconciles about an object as they come.
 //!
-//! The servers are asked once a second. A stream would be faster, but each answer takes questions to the API server about what the
-//! user may see *now*, a right that is taken away ends a poll and not a stream, and a server that restarts loses nothing but one
-//! answer. A forwarded port stays open between polls.
+//! The command asks the servers once a second. A stream would be faster; but at each poll the server checks the user's rights, and a
+//! restart of the server loses one answer. A forwarded port stays open between polls.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
 
+use http::StatusCode;
 use metahook_core::hash::hash64;
 use metahook_core::trace::{Explained, ReconcileTrace, TracedObject};
 
-use super::inspected_server::{Answers, Servers};
+use super::inspected_server::{Answers, ServerError, Servers};
 use super::{ExplainError, Explainer};
 use crate::object_names::object_id;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// New Pods of the server are looked for this often, also after one did not answer.
+/// The command lists the server's Pods this often, and reaches those that are new or did not answer.
 const REACH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reconciles that were printed, and are remembered. An answer has some hundreds at most: twenty of each parent and controller.
@@ -34,7 +34,7 @@ pub struct Follower {
     fails: bool,
 }
 
-/// What one poll found.
+/// Result of a poll.
 #[derive(Debug, Default)]
 pub struct Followed {
     /// The oldest one first.
@@ -91,14 +91,24 @@ impl Follower {
         }
         let Answers { explained, failed } = self.explainer.ask(&mut self.servers, &self.object).await;
         let failed = match failed.or(unreached) {
-            Some(ExplainError::Server(error)) if error.is_final() => return Err(error.into()),
+            Some(ExplainError::Server(error)) if error.is_final() || self.has_expired(&error) => {
+                return Err(error.into());
+            }
             failed => failed,
         };
         let reconciles = explained.map(|it| self.seen.new_of(it.reconciles)).unwrap_or_default();
         let reported = self.fails;
-        // The poll after one that failed asks the servers that are left: it says nothing of the others.
+        // The next poll does not ask the server that failed, so its success proves nothing.
         self.fails = failed.is_some() || (reported && !reaches);
         Ok(Followed { reconciles, failed: failed.filter(|_| !reported) })
+    }
+}
+
+impl Follower {
+    /// The token of a file stays the same, so that the server refuses it for ever.
+    fn has_expired(&self, error: &ServerError) -> bool {
+        let is_unknown = matches!(error, ServerError::Refused { status: StatusCode::UNAUTHORIZED, .. });
+        is_unknown && self.explainer.token.is_some()
     }
 }
 
@@ -123,7 +133,7 @@ impl Seen {
     }
 }
 
-/// A server that starts anew has no number that goes on: a reconcile is known by its controller, parent, begin and length.
+/// Numbers of traces begin anew with the server, so a reconcile is known by its controller, parent, begin and length.
 fn id(trace: &ReconcileTrace) -> u64 {
     let TracedObject { group, resource, namespace, name, .. } = &trace.parent;
     let mut all = hash64();

@@ -1,5 +1,6 @@
 //! The server that is asked: its address or its Pod, and the token that it is shown.
 
+use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -37,8 +38,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Bytes of what `kubectl` says of errors that are kept.
 const MAX_SAID: usize = 4096;
 
-/// A token that the API server made is good for ten minutes.
-const TOKEN_LIFETIME: Duration = Duration::from_mins(5);
+/// A token is shown this long: the API server makes it for ten minutes.
+const MAX_TOKEN_AGE: Duration = Duration::from_mins(5);
 
 /// Bytes of an answer.
 const MAX_ANSWER: usize = 32 << 20;
@@ -79,7 +80,7 @@ impl Servers {
     }
 }
 
-/// What the servers answered.
+/// Answers of all servers.
 pub(super) struct Answers {
     /// `None`: none answered.
     pub(super) explained: Option<Explained>,
@@ -87,7 +88,7 @@ pub(super) struct Answers {
     pub(super) failed: Option<ExplainError>,
 }
 
-/// A server as it is reached; a port that is forwarded to it is no longer when this is dropped.
+/// A server as it is reached. A drop ends the forwarding of its port.
 struct Reached {
     /// The uid of its Pod; empty where its address was given.
     pod: String,
@@ -106,7 +107,7 @@ impl ServerError {
 }
 
 impl Answers {
-    /// The answer about an object that is asked for once: what those that answered do not know, one that did not may know.
+    /// The answer about an object that is asked for once. An empty answer counts only where all servers answered.
     pub(super) fn whole(self) -> Result<Explained, ExplainError> {
         let says = |it: &Explained| !it.reconciles.is_empty() || it.hidden_parents > 0;
         match self {
@@ -152,7 +153,7 @@ impl Explainer {
         Ok(failed)
     }
 
-    /// What all servers that are reached know of the object. One that does not answer has to be reached anew.
+    /// Answers of all servers that are reached about the object. One that is cut off has to be reached anew.
     pub(super) async fn ask(&self, servers: &mut Servers, object: &TracedObject) -> Answers {
         let mut answers = Answers { explained: None, failed: None };
         for mut server in std::mem::take(&mut servers.0) {
@@ -163,20 +164,33 @@ impl Explainer {
                 }
                 (Ok(first), none) => *none = Some(first),
                 (Err(error), _) => {
+                    let is_cut_off = !matches!(error, ExplainError::Server(ServerError::Refused { .. }));
                     answers.failed = Some(error);
-                    continue;
+                    if is_cut_off {
+                        continue;
+                    }
                 }
             }
             servers.0.push(server);
         }
         if let Some(explained) = answers.explained.as_mut().filter(|_| servers.0.len() > 1) {
             explained.reconciles.sort_by(|one, other| other.began.cmp(&one.began));
+            // A server that led before has counted after an older one.
+            let mut seen = BTreeSet::new();
+            for trace in &mut explained.reconciles {
+                let parent = &trace.parent;
+                let names =
+                    [&trace.controller, &parent.group, &parent.resource, &parent.namespace, &parent.name];
+                if !seen.insert(names.map(String::clone)) {
+                    trace.settled = None;
+                }
+            }
         }
         answers
     }
 
     async fn ask_one(&self, server: &mut Reached, object: &TracedObject) -> Result<Explained, ExplainError> {
-        let known = server.token.take().filter(|(_, since)| since.elapsed() < TOKEN_LIFETIME);
+        let known = server.token.take().filter(|(_, since)| since.elapsed() < MAX_TOKEN_AGE);
         let (token, since) = match known {
             Some(known) => known,
             None => (self.token(&server.account).await?, Instant::now()),

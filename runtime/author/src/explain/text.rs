@@ -26,7 +26,7 @@ pub fn print(
     print_gaps(&mut out, object, explained)?;
     let all = &explained.reconciles;
     for trace in all.iter().take(max) {
-        if let Some(settled) = &trace.settled {
+        if let Some(settled) = trace.settled.as_ref().filter(|_| trace.end == TraceEnd::Unchanged) {
             print_settled(&mut out, object, trace, settled)?;
         }
         one(&mut out, object, trace)?;
@@ -48,7 +48,7 @@ pub fn print_following(
 ) -> Result<(), io::Error> {
     for trace in traces {
         one(&mut out, object, trace)?;
-        if let Some(settled) = &trace.settled {
+        if let Some(settled) = trace.settled.as_ref().filter(|_| trace.end == TraceEnd::Unchanged) {
             print_settled(&mut out, object, trace, settled)?;
         }
     }
@@ -89,16 +89,14 @@ fn print_settled(
     trace: &ReconcileTrace,
     settled: &SettledTriggers,
 ) -> Result<(), io::Error> {
-    let SettledTriggers { triggers, first, last, last_cause } = settled;
-    // The reconcile that found nothing to write settled the parent.
-    let since = if trace.end == TraceEnd::Unchanged { &trace.began } else { first };
+    let SettledTriggers { triggers, last, last_cause, .. } = settled;
     let of = if trace.parent.is(object) { String::new() } else { format!("{} ", name(&trace.parent)) };
     let cause = if last_cause.is_empty() { String::new() } else { format!(" ({})", escape(last_cause)) };
     let changed = match triggers {
         1 => format!("1 trigger{cause} changed nothing, at {}", time(last)),
         _ => format!("{triggers} triggers changed nothing, the last one{cause} at {}", time(last)),
     };
-    writeln!(out, "{}: {of}settled since {}: {changed}", trace.controller, time(since))
+    writeln!(out, "{}: {of}settled; since this reconcile {changed}", trace.controller)
 }
 
 fn time(time: &str) -> String {
@@ -352,7 +350,7 @@ mod tests {
         let mut calm = trace();
         calm.end = TraceEnd::Unchanged;
         calm.settled = Some(settled(212));
-        let line = "CompositeController hello: settled since 2026-11-27 10:20:31.120Z: 212 triggers changed nothing, the last one (Pod demo/x changed) at 2026-11-27 10:31:02.512Z\n";
+        let line = "CompositeController hello: settled; since this reconcile 212 triggers changed nothing, the last one (Pod demo/x changed) at 2026-11-27 10:31:02.512Z\n";
         let parent = object("Hello", "hellos", "a");
         let said = printed(&parent, vec![calm.clone(), trace()], 5);
         assert!(said.starts_with(line), "{said}");
@@ -361,7 +359,7 @@ mod tests {
         assert!(String::from_utf8(followed).unwrap().ends_with(line));
         calm.settled = Some(settled(1));
         let said = printed(&pod("old"), vec![calm], 5);
-        let line = "CompositeController hello: Hello demo/a settled since 2026-11-27 10:20:31.120Z: 1 trigger (Pod demo/x changed) changed nothing, at 2026-11-27 10:31:02.512Z\n";
+        let line = "CompositeController hello: Hello demo/a settled; since this reconcile 1 trigger (Pod demo/x changed) changed nothing, at 2026-11-27 10:31:02.512Z\n";
         assert!(said.starts_with(line), "{said}");
     }
 

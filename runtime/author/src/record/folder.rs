@@ -15,21 +15,28 @@ pub(super) struct Folder<'a> {
     pub(super) wrote: &'a mut Vec<PathBuf>,
 }
 
+/// The folder of a case, where there is one already.
+pub(super) fn case_folder(root: &Path, place: &[String]) -> Result<Option<PathBuf>, RecordError> {
+    let folder = path_of(root, place)?;
+    Ok(folder.symlink_metadata().is_ok().then_some(folder))
+}
+
+fn path_of(root: &Path, place: &[String]) -> Result<PathBuf, RecordError> {
+    let mut folder = root.join("tests");
+    for part in place {
+        let mut components = Path::new(part).components();
+        let is_plain = matches!(components.next(), Some(Component::Normal(_))) && components.next().is_none();
+        if !is_plain {
+            return Err(RecordError::Name(part.clone()));
+        }
+        folder.push(part);
+    }
+    Ok(folder)
+}
+
 impl Folder<'_> {
     pub(super) fn write_case(&mut self, case: &LiveCase) -> Result<(), RecordError> {
-        let mut folder = self.root.join("tests");
-        for part in &case.place {
-            let mut components = Path::new(part).components();
-            let is_plain =
-                matches!(components.next(), Some(Component::Normal(_))) && components.next().is_none();
-            if !is_plain {
-                return Err(RecordError::Name(part.clone()));
-            }
-            folder.push(part);
-        }
-        if folder.symlink_metadata().is_ok() {
-            return Err(RecordError::Exists(folder));
-        }
+        let folder = path_of(self.root, &case.place)?;
         let observed: Vec<_> = case.observed.iter().map(yaml::print).collect();
         self.write(folder.join("parent.yaml"), yaml::print(&case.parent).as_bytes())?;
         if observed.is_empty() {
@@ -78,7 +85,9 @@ mod tests {
             observed: Vec::new(),
         };
         folder.write_case(&case(&["n", "a"])).unwrap();
-        assert!(matches!(folder.write_case(&case(&["n", "a"])), Err(RecordError::Exists(_))));
+        assert!(matches!(folder.write_case(&case(&["n", "a"])), Err(RecordError::Write { .. })));
+        let there = case_folder(root.path(), &case(&["n", "a"]).place).unwrap();
+        assert_eq!(there, Some(root.path().join("tests/n/a")));
         for outside in [&["..", "a"][..], &["n", "a/b"], &["/etc"], &["."]] {
             assert!(matches!(folder.write_case(&case(outside)), Err(RecordError::Name(_))), "{outside:?}");
         }

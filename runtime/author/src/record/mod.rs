@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use metahook_core::api::hook::HookName;
 use metahook_core::api::mount::is_file_name;
-use metahook_core::bundle::ModulePlace;
 use metahook_core::object::id::{Gvr, Key};
 use metahook_server::cluster::dry_run::DefinitionsError;
 use serde_json::{Map, Value};
@@ -42,6 +41,10 @@ pub enum RecordError {
     Exists(PathBuf),
     #[error("{0:?} cannot be the name of a file in the recording")]
     Name(String),
+    #[error(
+        "two hooks of the controller have the key {0:?} in two ConfigMaps, and a recording has one file of this name: name the file of one by --module"
+    )]
+    SameKey(String),
     #[error("{} cannot be written", path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -105,41 +108,49 @@ impl Recording<'_> {
             }
             values.replace(&mut controller);
         }
+        let places: BTreeSet<_> = cases.iter().map(|case| &case.place).collect();
+        let taken = places.into_iter().find_map(|place| folder::case_folder(self.folder, place).transpose());
+        if let Some(taken) = taken.transpose()? {
+            return Err(RecordError::Exists(taken));
+        }
+        // All is read before the first file is written.
+        let (definitions, hooks) = (self.definitions().await?, self.hooks().await?);
         let mut folder = Folder { root: self.folder, is_private: self.with_secrets, wrote };
         for case in &cases {
             folder.write_case(case)?;
         }
         folder.write_new("controller.yaml", yaml::print(&controller).as_bytes())?;
-        self.write_definitions(&mut folder).await?;
-        self.write_hooks(&mut folder).await?;
+        if !definitions.is_empty() {
+            folder.write_new("crd.yaml", definitions.as_bytes())?;
+        }
+        for (key, bytes) in hooks {
+            folder.write_new(&key, &bytes)?;
+        }
         Ok(remarks)
     }
 
     /// The definitions of all kinds that the controller deals with.
-    async fn write_definitions(&self, folder: &mut Folder<'_>) -> Result<(), RecordError> {
+    async fn definitions(&self) -> Result<String, RecordError> {
         let kinds = self.differ.kinds();
         let mut definitions = self.differ.api().definitions().await?;
         definitions.retain(|one| kinds.iter().any(|kind| defines(one, kind)));
-        if definitions.is_empty() {
-            return Ok(());
-        }
         let printed: Vec<_> = definitions.iter().map(|one| yaml::print(&written_by_authors(one))).collect();
-        folder.write_new("crd.yaml", printed.join("---\n").as_bytes())
+        Ok(printed.join("---\n"))
     }
 
     /// The modules and scripts that the cluster stores, each under its key.
-    async fn write_hooks(&self, folder: &mut Folder<'_>) -> Result<(), RecordError> {
-        let mut by_key: BTreeMap<&str, &ModulePlace> = BTreeMap::new();
+    async fn hooks(&self) -> Result<BTreeMap<String, Vec<u8>>, RecordError> {
+        let mut by_key = BTreeMap::new();
         for place in &self.differ.stored {
-            let is_own = OWN_NAMES.contains(&&*place.key);
-            if is_own || !is_file_name(&place.key) || by_key.insert(&place.key, place).is_some() {
+            if OWN_NAMES.contains(&&*place.key) || !is_file_name(&place.key) {
                 return Err(RecordError::Name(place.key.clone()));
             }
+            let bytes = stored_bytes(self.differ.api(), place).await?;
+            if by_key.insert(place.key.clone(), bytes).is_some() {
+                return Err(RecordError::SameKey(place.key.clone()));
+            }
         }
-        for (key, place) in by_key {
-            folder.write_new(key, &stored_bytes(self.differ.api(), place).await?)?;
-        }
-        Ok(())
+        Ok(by_key)
     }
 
     /// The case about a parent: the objects of the request about its present state; or why there is none.
@@ -153,7 +164,9 @@ impl Recording<'_> {
         };
         let request = serde_json::from_slice(&call.request).map_err(|error| error.to_string())?;
         let (parent, mut observed) = objects_of(request);
-        observed.extend(self.unseen_by_hooks(one, &observed));
+        let seen: BTreeSet<_> = observed.iter().chain([&parent]).map(uid).collect();
+        let unseen = self.unseen_by_hooks(one, &observed).into_iter();
+        observed.extend(unseen.filter(|object| !seen.contains(&uid(object))));
         let several = (self.differ.parent_kinds() > 1).then(|| one.parent.resource.plural.to_string());
         let Key { namespace, name } = &one.parent.key;
         let place = several.into_iter().chain([namespace.to_string(), name.to_string()]);
@@ -185,13 +198,16 @@ impl LiveCase {
 fn objects_of(mut request: Value) -> (Value, Vec<Value>) {
     let mut take = |name: &str| request.as_object_mut().and_then(|fields| fields.remove(name));
     let parent = take("parent").or_else(|| take("object")).unwrap_or_default();
-    let uid = |object: &Value| object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
     let mut seen: BTreeSet<_> = [uid(&parent)].into();
     let groups = ["children", "attachments", "related"].into_iter().filter_map(take).filter_map(as_object);
     let groups: Vec<_> = groups.flat_map(Map::into_iter).collect();
     let objects = groups.into_iter().filter_map(|(_, group)| as_object(group)).flat_map(Map::into_iter);
     let observed = objects.map(|(_, object)| object).filter(|object| seen.insert(uid(object))).collect();
     (parent, observed)
+}
+
+fn uid(object: &Value) -> Option<String> {
+    object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)
 }
 
 fn as_object(value: Value) -> Option<Map<String, Value>> {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::ByteString;
 use metahook_core::children::claims::{ATTACHED_BY, MADE_BY};
+use metahook_core::json::to_go_string;
 use serde_json::{Map, Value, json};
 
 /// Stands for each value.
@@ -11,6 +12,9 @@ const REPLACED: &str = "replaced";
 
 /// A value that is shorter is replaced in its Secret alone: elsewhere it may be any word.
 const MIN_REPEATED: usize = 6;
+
+/// Fields that say which object is meant. A value that is an ordinary word would make another object of it.
+const IDENTITY: [&str; 7] = ["apiVersion", "kind", "name", "namespace", "ownerReferences", "resource", "uid"];
 
 /// The values of some Secrets, as they are and in base64.
 #[derive(Debug, Default)]
@@ -27,12 +31,25 @@ impl SecretValues {
                 self.0.insert(value.to_owned());
                 let decoded = serde_json::from_value::<ByteString>(json!(value));
                 let text = decoded.ok().and_then(|bytes| String::from_utf8(bytes.0).ok());
-                self.0.extend(text);
+                if let Some(text) = text {
+                    self.add_text(&text);
+                }
             }
-            let plain = values(fields, "stringData").into_iter().flatten().filter_map(Value::as_str);
-            self.0.extend(plain.map(str::to_owned));
+            for text in values(fields, "stringData").into_iter().flatten().filter_map(Value::as_str) {
+                self.add_text(text);
+            }
         });
         self.0.retain(|value| value.len() >= MIN_REPEATED);
+    }
+
+    /// Takes in a value: as it is, without blanks around it, and as the inside of a JSON text, as annotations repeat objects.
+    fn add_text(&mut self, text: &str) {
+        for text in [text, text.trim()] {
+            let value = json!(text);
+            let printed = [value.to_string(), to_go_string(&value)];
+            let inside = printed.iter().filter_map(|text| text.strip_prefix('"')?.strip_suffix('"'));
+            self.0.extend(inside.chain([text]).map(str::to_owned));
+        }
     }
 
     /// Replaces the values of Secrets, their annotations but those that say who made them, and each text that repeats a value.
@@ -42,7 +59,8 @@ impl SecretValues {
                 if is_secret(fields) {
                     replace_values(fields);
                 }
-                fields.values_mut().for_each(|value| self.replace(value));
+                let others = fields.iter_mut().filter(|(name, _)| !IDENTITY.contains(&name.as_str()));
+                others.for_each(|(_, value)| self.replace(value));
             }
             Value::Array(items) => items.iter_mut().for_each(|item| self.replace(item)),
             Value::String(text) => {
@@ -107,7 +125,10 @@ mod tests {
             "data": { "k": "dG9wLXNlY3JldA==", "short": "eWVz" },
         });
         let list = json!({ "kind": "Work", "spec": { "objects": [secret] } });
-        let copy = json!({ "kind": "ConfigMap", "data": { "url": "https://u:top-secret@h", "ok": "yes" } });
+        let copy = json!({
+            "kind": "ConfigMap", "metadata": { "name": "top-secret" },
+            "data": { "url": "https://u:top-secret@h", "ok": "yes" },
+        });
         let mut values = SecretValues::default();
         values.add(&list);
         values.add(&copy);
@@ -115,10 +136,25 @@ mod tests {
         values.replace(&mut list);
         values.replace(&mut copy);
         let found = format!("{list}{copy}");
-        assert!(!found.contains("top-secret") && !found.contains("dG9wLXNlY3JldA"), "{found}");
+        assert!(!found.contains("u:top-secret") && !found.contains("dG9wLXNlY3JldA"), "{found}");
+        assert_eq!(copy["metadata"]["name"], "top-secret", "it is the object's name");
         assert_eq!(copy["data"], json!({ "url": "https://u:replaced@h", "ok": "yes" }));
         let secret = &list["spec"]["objects"][0];
         assert_eq!(secret["data"], json!({ "k": "cmVwbGFjZWQ=", "short": "cmVwbGFjZWQ=" }));
         assert_eq!(secret["metadata"]["annotations"], json!({ MADE_BY: "c" }));
+    }
+
+    #[test]
+    fn a_value_is_found_without_its_end_of_line_and_in_annotations() {
+        let key = "-----BEGIN KEY-----\na&b\"c\n";
+        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "stringData": { "key": key } });
+        let mut values = SecretValues::default();
+        values.add(&secret);
+        let copy = json!({ "data": { "key": key, "trimmed": format!("x{}y", key.trim()) } });
+        let applied = [copy.to_string(), to_go_string(&copy)];
+        let mut all = json!({ "copy": copy, "annotations": applied });
+        values.replace(&mut all);
+        let found = all.to_string();
+        assert!(!found.contains("BEGIN KEY") && found.matches("replaced").count() >= 6, "{found}");
     }
 }

@@ -113,12 +113,12 @@ impl Causes {
         }
     }
 
-    /// The parent needed no reconcile: what had changed is no cause of a later one. Why it was looked at; this allocates
-    /// nothing.
+    /// The parent needed no reconcile: what had changed is no cause of a later one. Gives back the cause of the trigger.
     pub fn settled(&mut self, parent: &Key, retry_state: RetryState) -> Cow<'static, str> {
         match self.changed.remove(parent) {
             _ if retry_state.self_triggered => OWN_WRITES.into(),
             Some(changed) => changed.into(),
+            None if self.changed.len() >= MAX_REMEMBERED => "".into(),
             None => RESYNC.into(),
         }
     }
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(causes.take(&key, now(1), calm), "resync");
         causes.object_changed([&key], "Pod n/a changed");
         assert_eq!(causes.take(&key, now(2), calm), "spec changed");
-        assert_eq!(causes.take(&key, now(2), calm), "resync", "it was told");
+        assert_eq!(causes.take(&key, now(2), calm), "resync", "the change has been named");
         causes.object_changed([&key], "Pod n/a changed");
         assert_eq!(causes.settled(&key, calm), "Pod n/a changed");
         assert_eq!(causes.settled(&key, calm), "resync");

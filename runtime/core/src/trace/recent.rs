@@ -44,16 +44,16 @@ struct OfController {
     parents: BTreeMap<ParentId, OfParent>,
 }
 
-/// Of a parent that has a trace.
+/// Traces of one parent.
 #[derive(Debug, Default)]
 struct OfParent {
     /// Numbers of its traces: the oldest first.
     numbers: VecDeque<u64>,
-    /// Since the latest one.
+    /// Triggers since its latest trace that changed nothing.
     settled: SettledCount,
 }
 
-/// A trace that may be about an object.
+/// A trace with what is counted after it.
 #[derive(Debug)]
 pub struct FoundTrace {
     json: Arc<str>,
@@ -85,11 +85,6 @@ impl PrintedTrace {
 
     fn bytes(&self) -> usize {
         self.json.len() + TRACE_OVERHEAD
-    }
-
-    /// Reading all of many traces takes long: the JSON has the name of each object that it is about.
-    fn has(&self, printed_name: &str) -> bool {
-        self.json.contains(printed_name)
     }
 }
 
@@ -146,17 +141,19 @@ impl RecentTraces {
         self.make_room();
     }
 
-    /// Traces that may be about an object, by their number.
-    pub fn that_name(&self, object: &TracedObject) -> BTreeMap<u64, FoundTrace> {
-        let printed_name = Value::from(&*object.name).to_string();
-        let mut found = BTreeMap::new();
+    /// All traces by their number. To find those about an object takes longer than others may wait for.
+    pub fn all(&self) -> BTreeMap<u64, FoundTrace> {
+        let found = |of_controller: &OfController, number: u64, trace: &PrintedTrace| {
+            let settled = of_controller.settled_after(number, trace).cloned();
+            (number, FoundTrace { json: Arc::clone(&trace.json), settled })
+        };
+        let mut all = BTreeMap::new();
         for of_controller in self.controllers.values() {
-            for (number, trace) in of_controller.traces.iter().filter(|(_, trace)| trace.has(&printed_name)) {
-                let settled = of_controller.settled_after(*number, trace).cloned();
-                found.insert(*number, FoundTrace { json: Arc::clone(&trace.json), settled });
-            }
+            all.extend(
+                of_controller.traces.iter().map(|(number, trace)| found(of_controller, *number, trace)),
+            );
         }
-        found
+        all
     }
 
     fn make_room(&mut self) {
@@ -206,7 +203,10 @@ pub fn read(
     object: &TracedObject,
     print_time: fn(Duration) -> String,
 ) -> Vec<ReconcileTrace> {
-    let traces = found.into_values().rev().filter_map(|FoundTrace { json, settled }| {
+    // Reading all of many traces takes long: the JSON has the name of each object that it is about.
+    let printed_name = Value::from(&*object.name).to_string();
+    let named = found.into_values().rev().filter(|found| found.json.contains(&printed_name));
+    let traces = named.filter_map(|FoundTrace { json, settled }| {
         let trace: ReconcileTrace = serde_json::from_str(&json).ok()?;
         Some(ReconcileTrace { settled: settled.map(|it| it.print(print_time)), ..trace })
     });
@@ -262,7 +262,7 @@ mod tests {
 
     fn read_all(traces: &RecentTraces, parent: &str) -> Vec<ReconcileTrace> {
         let object = TracedObject::new(&resource(), &Key::new("n", parent));
-        read(traces.that_name(&object), &object, |time| time.as_secs().to_string())
+        read(traces.all(), &object, |time| time.as_secs().to_string())
     }
 
     fn causes(traces: &RecentTraces, parent: &str) -> Vec<String> {

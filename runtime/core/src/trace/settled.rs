@@ -1,6 +1,4 @@
-//! Triggers of a settled parent: reconciles that end at once, as nothing changed, leave no trace and are counted.
-//!
-//! They are the most frequent ones: to count one allocates nothing.
+//! Count of triggers of settled parents: their reconciles end at once and leave no trace.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,8 +12,9 @@ use super::{MAX_MESSAGE, message};
 #[serde(rename_all = "camelCase")]
 pub struct SettledTriggers {
     pub triggers: u64,
-    /// When the first one came, in RFC 3339.
+    /// Time of the first trigger, in RFC 3339.
     pub first: String,
+    /// Time of the last trigger.
     pub last: String,
     /// Cause of the last one.
     pub last_cause: String,
