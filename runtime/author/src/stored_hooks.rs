@@ -13,7 +13,7 @@ use metahook_server::hook::wasm::run::MountedFolder;
 use metahook_server::hook::wasm::source::mounted_files;
 use metahook_server::hook::wasm::source::unpack::unpack;
 
-/// What a ConfigMap holds under the key of a hook.
+/// Content of a ConfigMap under the key of a hook.
 pub(crate) enum StoredHook {
     /// The index of a packed module, as JSON.
     Packed(String),

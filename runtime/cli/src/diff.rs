@@ -61,7 +61,7 @@ impl Diff {
     /// Differences go to `out`, with `colours` or without; remarks go to `say`.
     ///
     /// # Errors
-    /// It is not known of each parent what would change.
+    /// The API server cannot say for each parent.
     pub async fn run(
         &self,
         out: impl Write,

@@ -111,7 +111,7 @@ impl Differ {
         self.live.namespace(name)
     }
 
-    /// What a reader has to know of the controller.
+    /// Remarks on the controller, for the reader of the comparison.
     pub fn remarks(&self) -> &[String] {
         &self.remarks
     }
@@ -235,7 +235,7 @@ fn percent(before: u64, now: u64) -> f64 {
     (now as f64 / before.max(1) as f64 - 1.0) * 100.0
 }
 
-/// What a write does, in a word.
+/// Word for a step: create, update, delete, and so on.
 pub fn word(step: &Step) -> &'static str {
     match step.op {
         "replace" | "apply" | "hand over" if step.effect.before.is_some() => "update",

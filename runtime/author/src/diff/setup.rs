@@ -124,7 +124,7 @@ impl Differ {
             remarks.push("the controller is paused: this would change once it is resumed".to_owned());
         }
         let config = |(resource, config): (_, ControllerConfig)| {
-            // What waits for the end of a pause is what is to be seen.
+            // The comparison shows the changes that wait for the end of a pause.
             (resource, Arc::new(ControllerConfig { paused: false, ..config }))
         };
         let configs: Vec<_> =
@@ -158,7 +158,7 @@ async fn with_live(
         Err(error) => return Err(error.into()),
     };
     if is_file {
-        // What `metahook apply` leaves as it is, as `spec.paused`, comes from the cluster.
+        // Fields that `metahook apply` leaves as they are, such as `spec.paused`, come from the cluster.
         let applied = api.apply(&id, &written_by_authors(&document.value), FIELD_MANAGER).await?;
         document.value = applied;
     }

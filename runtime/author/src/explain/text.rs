@@ -55,7 +55,7 @@ pub fn print_following(
     Ok(())
 }
 
-/// Prints what the server does not show, and that it has nothing to show.
+/// Prints the number of hidden parents, and a remark where the server remembers no reconcile.
 ///
 /// # Errors
 /// The output is closed.
