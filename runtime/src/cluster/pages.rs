@@ -37,7 +37,7 @@ impl Pages {
     /// on its connection.
     pub(super) async fn room(&self, page: PageSize) -> Option<OwnedSemaphorePermit> {
         let mebibytes = u32::try_from(page.expected_bytes().div_ceil(1 << 20)).unwrap_or(u32::MAX).max(1);
-        // Nobody closes it.
+        // The server never closes the semaphore.
         Arc::clone(&self.in_flight).acquire_many_owned(mebibytes).await.ok()
     }
 

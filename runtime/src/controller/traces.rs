@@ -38,14 +38,6 @@ impl Traces {
         ControllerTraces { all: self.clone(), controller, parents: Arc::clone(parents) }
     }
 
-    /// `trace` is made only where it is kept, and before others have to wait for it.
-    pub(crate) fn add(&self, trace: impl FnOnce() -> PrintedTrace) {
-        if let Some(kept) = &self.0 {
-            let trace = trace();
-            lock(kept).add(trace);
-        }
-    }
-
     /// The traces of the object's own reconciles, and of those that wrote it or decided about it; the latest first.
     pub(crate) fn about(&self, object: &TracedObject) -> Vec<ReconcileTrace> {
         let found = self.0.as_ref().map(|kept| lock(kept).all());
@@ -68,7 +60,10 @@ impl ControllerTraces {
 
     /// `trace` is made only where it is kept, and before others have to wait for it.
     pub(crate) fn add(&self, trace: impl FnOnce() -> PrintedTrace) {
-        self.all.add(trace);
+        if let Some(kept) = &self.all.0 {
+            let trace = trace();
+            lock(kept).add(trace);
+        }
     }
 
     /// Counts triggers of parents that changed nothing, with their causes. Most triggers of a large cluster are such: where

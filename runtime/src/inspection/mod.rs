@@ -79,7 +79,7 @@ struct Inspection {
 
 impl Inspection {
     async fn page(self: Arc<Self>, request: Request<Incoming>) -> Response<String> {
-        // Nobody closes it.
+        // The server never closes the semaphore.
         let _room = self.room.acquire().await;
         let answered = tokio::time::timeout(ANSWER_TIMEOUT, self.answer(&request)).await;
         match answered.unwrap_or_else(|_elapsed| Err(Refusal::Unanswered("it took too long".to_owned()))) {

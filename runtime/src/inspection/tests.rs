@@ -45,7 +45,8 @@ fn add(traces: &Traces, key: &Key) {
         next_us: None,
         settled: None,
     };
-    traces.add(|| PrintedTrace::new((&resource, key), trace));
+    let of_controller = traces.of_controller(("CompositeController", "c"), &resource);
+    of_controller.add(|| PrintedTrace::new((&resource, key), trace));
 }
 
 /// An API server that knows the token `good`, and lets its user get greetings of the namespace `n`.

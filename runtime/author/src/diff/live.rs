@@ -66,16 +66,14 @@ impl Live {
     /// An object of any list that was read.
     pub(super) fn known(&self, id: &ObjectId) -> Option<Arc<Object>> {
         let of = |cache: &Cache| cache.get(&id.key)?.whole().cloned();
-        let child = self.children.get(&id.resource).and_then(|cache| of(cache));
         let listings = lock(&self.listings);
-        let others = listings.iter().filter(|((kind, _), _)| *kind == id.resource);
-        child.or_else(|| others.filter_map(|(_, listing)| listing.get()).find_map(|cache| of(cache)))
+        let of_kind = listings.iter().filter(|((kind, _), _)| *kind == id.resource);
+        of_kind.filter_map(|(_, listing)| listing.get()).find_map(|cache| of(cache))
     }
 
     /// The kinds of all lists that were read.
     pub(super) fn kinds(&self) -> Vec<Gvr> {
-        let listed = lock(&self.listings);
-        listed.keys().map(|(kind, _)| kind.gvr()).chain(self.children.keys().map(|kind| kind.gvr())).collect()
+        lock(&self.listings).keys().map(|(kind, _)| kind.gvr()).collect()
     }
 
     /// A namespace, where namespaces were listed.

@@ -77,22 +77,18 @@ impl<'a> Ports<'a> {
     /// The result of the reconcile, and the objects whose write failed.
     pub(super) fn finish(self, report: ReconcileReport) -> (Reconciled, Vec<ObjectId>) {
         let mut state = self.state();
-        let mut note = |text: &str| state.reconciled.notes.push(text.to_owned());
-        match (report.reached, &report.result) {
+        let follows = match (report.reached, &report.result) {
             (Reached::WroteBeforePlan, Ok(_)) => {
-                note("the hook is called in the next reconcile, which is not shown");
+                Some("the hook is called in the next reconcile, which is not shown")
             }
             (_, Ok(Changed::RolloutStep)) => {
-                note("the rollout goes on in further reconciles, which are not shown");
+                Some("the rollout goes on in further reconciles, which are not shown")
             }
-            _ => {}
-        }
-        if state.settled.is_status_due(&self.parent.id.key) {
-            state
-                .reconciled
-                .notes
-                .push("the status is written in the next reconcile, which is not shown".to_owned());
-        }
+            _ => None,
+        };
+        let is_due = state.settled.is_status_due(&self.parent.id.key);
+        let status = is_due.then_some("the status is written in the next reconcile, which is not shown");
+        state.reconciled.notes.extend(follows.into_iter().chain(status).map(str::to_owned));
         let empty = Reconciled::of(&self.parent.id);
         let reconciled = std::mem::replace(&mut state.reconciled, empty);
         (Reconciled { error: report.result.err(), ..reconciled }, std::mem::take(&mut state.failed))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::slice;
 use std::sync::Arc;
 
 use metahook_core::api::common::ApplyStrategy;
@@ -13,7 +14,7 @@ use metahook_core::children::desired::{Applying, ChildKind};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, ObjectId, Resource};
 use metahook_core::reconcile::config::ControllerConfig;
-use metahook_core::reconcile::kinds::{Kinds, StatusError};
+use metahook_core::reconcile::kinds::{DecoratedKinds, Discovered, Kinds, StatusError};
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::discovery::DiscoveryError;
 use metahook_server::cluster::dry_run_client::DryRunClient;
@@ -60,6 +61,8 @@ pub enum DiffError {
     Find(#[from] FindError),
     #[error("spec")]
     Kind(#[from] DiscoveryError),
+    #[error("spec: {0}")]
+    NotServed(String),
     #[error(transparent)]
     Stored(#[from] StoredHookError),
     #[error(
@@ -109,10 +112,10 @@ impl Differ {
         let mut live = Live::new(DryRunClient::new(api));
         let (kind, document) = controller(documents)?;
         let (document, before) = with_live(&live, kind, document.clone(), options.is_file).await?;
-        let documents = [document.clone()];
-        let checked = Controller::under(&documents, &options.policy)?;
+        let documents = slice::from_ref(&document);
+        let checked = Controller::under(documents, &options.policy)?;
         let spec = &checked.spec;
-        let stored = options.files.modules.unknown(&documents);
+        let stored = options.files.modules.unknown(documents);
         let files = complete(&live, &stored, spec, options.files).await?;
         pins_hold(spec, &files)?;
         let name = checked.object.key.name.to_string();
@@ -181,8 +184,8 @@ fn pins_hold(spec: &CheckedSpec, files: &HookFiles) -> Result<(), DiffError> {
     Ok(())
 }
 
-/// The controllers of the cluster. Where they cannot be listed none is known, as if their children were nobody's. Remarks on
-/// decorators of the same kinds are added.
+/// The controllers of the cluster. Where the user may not list them the comparison takes their children for nobody's. Adds remarks on
+/// decorators of the same kinds.
 async fn controllers(
     live: &Live,
     configs: &Configs,
@@ -238,23 +241,26 @@ async fn complete(
 
 /// The kinds of a spec. Of a decorator's targets one that is served is enough.
 async fn kinds(live: &Live, spec: &CheckedSpec, applying: &Applying) -> Result<Kinds, DiffError> {
-    let (mut parents, mut missing) = (Vec::new(), None);
+    let mut discovered = Vec::new();
     for target in spec.targets() {
-        match live.resolve(&target.resource).await {
+        discovered.push(match live.resolve(&target.resource).await {
             Err(error) if error.is_not_served() && matches!(spec, CheckedSpec::Decorator(_)) => {
-                parents.push(None);
-                missing = Some(error);
+                Discovered::NotServed(error)
             }
-            found => parents.push(Some(found?)),
+            found => Discovered::Served(found?),
+        });
+    }
+    let parents = match DecoratedKinds::of(discovered, &[]) {
+        Ok(DecoratedKinds { parents, .. }) => parents,
+        Err(missing) => {
+            let missing: Vec<_> = missing.iter().map(ToString::to_string).collect();
+            return Err(DiffError::NotServed(missing.join("; ")));
         }
-    }
-    if let Some(error) = missing.filter(|_| parents.iter().all(Option::is_none)) {
-        return Err(error.into());
-    }
+    };
     if let (CheckedSpec::Composite(_), Some(Some(one))) = (spec, parents.first())
         && !one.has_status
     {
-        return Err(DiffError::Status(StatusError::of(one, true)));
+        return Err(DiffError::Status(StatusError::of(one, live.discovery.is_custom(one).await?)));
     }
     let mut rules = Vec::new();
     for child in &spec.common().children {

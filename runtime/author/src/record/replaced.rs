@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::ByteString;
 use metahook_core::children::claims::{ATTACHED_BY, MADE_BY};
+use metahook_core::json::hidden::is_secret;
 use metahook_core::json::to_go_string;
 use serde_json::{Map, Value, json};
 
@@ -85,11 +86,6 @@ fn each(value: &Value, act: &mut impl FnMut(&Map<String, Value>)) {
         Value::Array(items) => items.iter().for_each(|item| each(item, act)),
         _ => {}
     }
-}
-
-fn is_secret(fields: &Map<String, Value>) -> bool {
-    let is = |field: &str, text: &str| fields.get(field).is_some_and(|value| value == text);
-    is("kind", "Secret") && is("apiVersion", "v1")
 }
 
 fn values<'a>(

@@ -85,7 +85,8 @@ pub fn hide(value: &mut Value) {
     }
 }
 
-fn is_secret(object: &Map<String, Value>) -> bool {
+/// Whether an object is a Secret of Kubernetes.
+pub fn is_secret(object: &Map<String, Value>) -> bool {
     let text = |field| object.get(field).and_then(Value::as_str);
     text("kind") == Some("Secret") && text("apiVersion").is_none_or(|version| version == "v1")
 }

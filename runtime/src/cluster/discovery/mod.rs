@@ -181,7 +181,7 @@ impl Discovery {
     }
 
     /// Whether a CustomResourceDefinition says what the kind is.
-    pub(crate) async fn is_custom(&self, resource: &Resource) -> Result<bool, DiscoveryError> {
+    pub async fn is_custom(&self, resource: &Resource) -> Result<bool, DiscoveryError> {
         let Resource { gvk, plural, .. } = resource;
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         let path = format!("{definitions}/{plural}.{}", gvk.group);
