@@ -25,6 +25,7 @@ use crate::cluster::write_gate::{Candidate, WriteGate};
 use crate::controller::heavy_work::HeavyWorkLimiter;
 use crate::controller::host::Host;
 use crate::controller::observer::Observer;
+use crate::controller::running::RunningControllers;
 use crate::controller::{Cluster, Context, Controllers, HookRuntime, Options};
 use crate::hook::wasm::compile::{ModuleSettings, SealKey};
 use crate::hook::wasm::run::{EngineError, RuntimeSettings};
@@ -145,11 +146,7 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
     let memory = memory_budget(&settings);
     let Role { key, others, hosting, module, observer } = Role::of(dev, &api, &settings.selector).await?;
     let InstallationKey { key, lasting } = key;
-    let modules = Arc::new(ModuleRegistry::new(&RuntimeSettings {
-        concurrency: settings.hook_concurrency,
-        limits: settings.hook_policy.limits,
-        modules: ModuleSettings { seal_key: lasting.then(|| SealKey::of(&key)), ..settings.modules.clone() },
-    })?);
+    let modules = Arc::new(module_registry(&settings, lasting.then(|| SealKey::of(&key)))?);
     if settings.modules.prepare_runners {
         tokio::spawn(Arc::clone(&modules).prepare_runners());
     }
@@ -163,6 +160,7 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
     let discovery = Arc::new(Discovery::new(api.clone()));
     let interval = settings.options.discovery_interval;
     let freshness = tokio::spawn(Arc::clone(&discovery).keep_fresh(interval, background.clone()));
+    let running = RunningControllers::default();
     let (stores, heavy_work) = (Arc::new(Stores::within(api.clone(), caches)), HeavyWorkLimiter::default());
     let context = Context {
         controllers: Arc::new(Controllers::open(&stores)),
@@ -171,7 +169,8 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
         memory,
         hosting,
         observer,
-        traces: inspected.start(&api, &background),
+        traces: inspected.start(&api, &running, &background),
+        running,
         hooks: hook_runtime(&api, &settings, modules, (Seeds::new(key), module)),
         options: settings.options,
         cluster: Cluster { api, stores, discovery, recorder, others, heavy_work },
@@ -221,6 +220,15 @@ impl Role {
             },
         })
     }
+}
+
+/// `seal_key`: seals the artifacts that are kept on disk.
+fn module_registry(settings: &Settings, seal_key: Option<SealKey>) -> Result<ModuleRegistry, EngineError> {
+    ModuleRegistry::new(&RuntimeSettings {
+        concurrency: settings.hook_concurrency,
+        limits: settings.hook_policy.limits,
+        modules: ModuleSettings { seal_key, ..settings.modules.clone() },
+    })
 }
 
 /// `module`: the file that holds the module of all hooks.

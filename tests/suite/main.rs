@@ -60,6 +60,7 @@ mod secrecy;
 mod services;
 mod settling;
 mod shadows;
+mod status_of_one;
 mod table;
 mod taken_rights;
 mod tutorial;
@@ -751,6 +752,7 @@ fn of_authors() -> Vec<Test> {
             triggers_of_a_settled_parent_are_explained,
             new_reconciles_are_followed_also_after_a_restart,
         },
+        status_of_one::{ a_controller_is_shown_with_the_parents_that_fail },
     ]
 }
 

@@ -31,6 +31,7 @@ pub mod explain;
 pub mod folders;
 pub mod history;
 pub mod hook_modules;
+pub mod inspected_server;
 mod kept_places;
 pub mod kinds;
 pub mod line_diff;

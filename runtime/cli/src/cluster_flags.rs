@@ -1,11 +1,13 @@
 //! Flags of commands that speak to a cluster, or may ask one.
 
+use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use metahook_author::documents::{self, Document};
+use metahook_author::inspected_server::Inspector;
 use metahook_author::progress::Progress;
 use metahook_server::cluster::api_client::{ApiClient, ConnectError};
 use metahook_server::cluster::dry_run::DefinitionsError;
@@ -45,6 +47,49 @@ impl ReachFlags {
         let api = self.connect().await?;
         api.is_reachable().await?;
         Ok(api)
+    }
+}
+
+/// The server that a command looks into.
+#[derive(Debug, Args)]
+pub struct InspectFlags {
+    /// Address of the server's --inspection-address; when absent a port of its Pod is forwarded, by kubectl.
+    #[arg(long, value_name = "ADDRESS")]
+    pub server: Option<String>,
+    /// Namespace of the server.
+    #[arg(long, value_name = "NAMESPACE", default_value = "metacontroller")]
+    pub server_namespace: String,
+    /// File with the token of a user who may get the object. When absent that of the kubeconfig, else one that is made for the server's ServiceAccount.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub reach: ReachFlags,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum InspectorError {
+    #[error("no cluster")]
+    Connect(#[from] ConnectError),
+    #[error("--token-file: {0} cannot be read")]
+    TokenFile(String, #[source] io::Error),
+}
+
+impl InspectFlags {
+    pub(super) async fn inspector(self) -> Result<Inspector, InspectorError> {
+        let api = self.reach.reached().await?;
+        let read = |file: PathBuf| {
+            let token = std::fs::read_to_string(&file);
+            token.map_err(|error| InspectorError::TokenFile(file.display().to_string(), error))
+        };
+        let token = self.token_file.map(read).transpose()?.map(|token| token.trim().to_owned());
+        Ok(Inspector {
+            api,
+            kubeconfig: self.reach.kubeconfig,
+            context: self.reach.context,
+            address: self.server,
+            server_namespace: self.server_namespace,
+            token,
+        })
     }
 }
 

@@ -1,17 +1,15 @@
 //! `metahook explain`.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use metahook_author::explain::follow::{Followed, Follower};
 use metahook_author::explain::{ExplainError, Explainer, print, print_following, print_gaps};
 use metahook_core::trace::{ReconcileTrace, TracedObject};
-use metahook_server::cluster::api_client::ConnectError;
 use metahook_server::telemetry::{error_chain, escape};
-use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cluster_flags::ReachFlags;
+use crate::cluster_flags::{InspectFlags, InspectorError};
+use crate::until_signal::{SignalError, until_signal};
 
 /// End of `--help`.
 const EXAMPLES: &str = "Examples:\n  metahook explain hello demo/your-name\n  metahook explain pod demo/your-name     why it was made, changed or deleted, also after it is gone\n  metahook explain -f hello demo/your-name  each reconcile as it comes";
@@ -36,17 +34,8 @@ pub struct ExplainFlags {
     /// Format of what is printed.
     #[arg(short = 'o', long, value_name = "FORMAT", value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Address of the server's --inspection-address; when absent a port of its Pod is forwarded, by kubectl.
-    #[arg(long, value_name = "ADDRESS")]
-    pub server: Option<String>,
-    /// Namespace of the server.
-    #[arg(long, value_name = "NAMESPACE", default_value = "metacontroller")]
-    pub server_namespace: String,
-    /// File with the token of a user who may get the object. When absent that of the kubeconfig, else one that is made for the server's ServiceAccount.
-    #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
     #[command(flatten)]
-    pub reach: ReachFlags,
+    pub inspect: InspectFlags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -60,36 +49,21 @@ pub enum Output {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainCommandError {
-    #[error("no cluster")]
-    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Inspector(#[from] InspectorError),
     #[error(transparent)]
     Explain(#[from] ExplainError),
-    #[error("--token-file: {0} cannot be read")]
-    TokenFile(String, #[source] io::Error),
-    #[error("no signals can be waited for")]
-    Signal(#[source] io::Error),
+    #[error(transparent)]
+    Signal(#[from] SignalError),
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
 
 impl ExplainFlags {
     pub async fn run(self, mut out: impl Write, say: impl Write) -> Result<(), ExplainCommandError> {
-        let api = self.reach.reached().await?;
-        let read = |file: PathBuf| {
-            let token = std::fs::read_to_string(&file);
-            token.map_err(|error| ExplainCommandError::TokenFile(file.display().to_string(), error))
-        };
-        let token = self.token_file.map(read).transpose()?.map(|token| token.trim().to_owned());
-        let namespace = self.namespace.unwrap_or_else(|| api.default_namespace().to_owned());
-        let asking = Explainer {
-            api,
-            kubeconfig: self.reach.kubeconfig,
-            context: self.reach.context,
-            namespace,
-            address: self.server,
-            server_namespace: self.server_namespace,
-            token,
-        };
+        let inspector = self.inspect.inspector().await?;
+        let namespace = self.namespace.unwrap_or_else(|| inspector.api.default_namespace().to_owned());
+        let asking = Explainer { inspector, namespace };
         let max = usize::try_from(self.count).unwrap_or(usize::MAX);
         if self.follow {
             let following = follow(asking, [&self.kind, &self.name], (max, self.output), (out, say));
@@ -106,20 +80,6 @@ impl ExplainFlags {
             Output::Text | Output::Json => writeln!(out, "{value:#}")?,
         }
         Ok(())
-    }
-}
-
-/// Runs until Ctrl-C, which is no failure: what was started for it, as a `kubectl` that forwards a port, ends too.
-async fn until_signal(
-    following: impl Future<Output = Result<(), ExplainCommandError>>,
-) -> Result<(), ExplainCommandError> {
-    let (term, int) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
-    let (mut term, mut int) =
-        (term.map_err(ExplainCommandError::Signal)?, int.map_err(ExplainCommandError::Signal)?);
-    tokio::select! {
-        ended = following => ended,
-        _ = term.recv() => Ok(()),
-        _ = int.recv() => Ok(()),
     }
 }
 

@@ -31,6 +31,7 @@ pub mod run;
 pub mod schema;
 pub mod status;
 pub mod test;
+mod until_signal;
 mod values;
 
 use std::ffi::OsString;
@@ -94,8 +95,9 @@ pub enum Command {
     Apply(Box<apply::Apply>),
     /// Delete what apply wrote from a cluster, controllers before what they need.
     Delete(Box<apply::Delete>),
-    /// Show how the controllers of a cluster stand, and whether a server hosts them.
-    Status(status::Status),
+    /// Show how the controllers of a cluster stand, and whether a server hosts them; or how one stands, and why its parents fail.
+    #[command(visible_alias = "ls")]
+    Status(Box<status::Status>),
     /// Show the versions of a controller's modules and scripts that a server keeps.
     History(history::HistoryFlags),
     /// Put a kept version of a module or script back.

@@ -16,11 +16,12 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn server() -> ExitCode {
     let (out, say) = (std::io::stdout(), std::io::stderr());
+    let terminal = out.is_terminal();
     let ended = match Cli::read(std::env::args_os()).command {
         Command::Serve(serve) => run(*serve).await.map_err(failure),
         Command::Rbac(rbac) => rbac.run(out, say).map_err(failure),
         Command::Crds(crds) => crds.run(out, say).await.map_err(failure),
-        Command::Status(status) => status.run(out, say).await.map_err(failure),
+        Command::Status(status) => Box::pin(status.run(out, say, terminal)).await.map_err(failure),
         Command::History(history) => history.run(out).await.map_err(failure),
         Command::Rollback(rollback) => rollback.run(out).await.map_err(failure),
         Command::Explain(explain) => Box::pin(explain.run(out, say)).await.map_err(failure),
@@ -28,7 +29,6 @@ async fn server() -> ExitCode {
         Command::Resume(pause) => pause.run(false, out).await.map_err(failure),
         Command::Pack(pack) => pack.run(out, say).await.map_err(failure),
         Command::Run(run) => {
-            let terminal = out.is_terminal();
             run.run(out, say, terminal).await.map_err(|error| (error.exit_code(), error.into()))
         }
         Command::CompileRunners(runners) => runners.run(out).await.map_err(failure),

@@ -1,47 +1,153 @@
-//! `metahook status`.
+//! `metahook status`: all controllers, or one.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
-use clap::Args;
-
-use crate::cluster_flags::ReachFlags;
-use metahook_author::status::{ControllerLine, StatusError, age, cluster_status};
-use metahook_server::cluster::api_client::ConnectError;
+use clap::{Args, ValueEnum};
+use metahook_author::inspected_server::InspectError;
+use metahook_author::status::controller::StatusReader;
+use metahook_author::status::{ControllerLine, StatusError, age, cluster_status, print};
+use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::telemetry::{error_chain, escape};
+use serde::Serialize;
+
+use crate::cluster_flags::{InspectFlags, InspectorError};
+use crate::until_signal::{SignalError, until_signal};
+
+/// End of `--help`.
+const EXAMPLES: &str = "Examples:\n  metahook status                a table of all controllers\n  metahook status hello          one controller: which parents fail and why, what waits, what takes longest\n  metahook status hello --watch  the same, every two seconds";
+
+/// A new state is printed this often.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Status {
+    /// Name of a controller; `compositecontroller/NAME` where there is a DecoratorController of that name, too. All controllers when absent.
+    #[arg(value_name = "CONTROLLER")]
+    pub controller: Option<String>,
+    /// Print the state again every two seconds, until Ctrl-C.
+    #[arg(short = 'w', long)]
+    pub watch: bool,
+    /// Format of what is printed.
+    #[arg(short = 'o', long, value_name = "FORMAT", value_enum, default_value_t = Output::Text)]
+    pub output: Output,
     #[command(flatten)]
-    pub reach: ReachFlags,
+    pub inspect: InspectFlags,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Text,
+    /// For programs: one object, of all controllers a list; with --watch one a line.
+    Json,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum StatusCommandError {
-    #[error("no cluster")]
-    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Inspector(#[from] InspectorError),
     #[error(transparent)]
     Status(#[from] StatusError),
+    #[error("what the server knows of the controller is not shown")]
+    Inspect(#[from] InspectError),
+    #[error(transparent)]
+    Signal(#[from] SignalError),
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
 
 impl Status {
-    /// The table goes to `out`, remarks to `say`.
-    pub async fn run(&self, mut out: impl Write, mut say: impl Write) -> Result<(), StatusCommandError> {
-        let api = self.reach.reached().await?;
-        let found = cluster_status(&api).await?;
-        if let Some(error) = found.without_leases {
-            let why = error_chain(&error);
-            writeln!(
-                say,
-                "the Leases of servers cannot be read, so SEEN alone decides about NoServer: {why}"
-            )?;
+    /// States go to `out`, remarks to `say`. `is_terminal`: a new state takes the place of the one before.
+    pub async fn run(
+        self,
+        out: impl Write,
+        say: impl Write,
+        is_terminal: bool,
+    ) -> Result<(), StatusCommandError> {
+        let inspector = self.inspect.inspector().await?;
+        let mut shown = match self.controller {
+            None => Shown::All(Box::new(inspector.api)),
+            Some(name) => Shown::One(Box::new(StatusReader::new(inspector, name))),
+        };
+        let output = (self.output, self.watch && is_terminal);
+        if self.watch {
+            until_signal(watch(shown, output, (out, say))).await
+        } else {
+            shown.print(output, (out, say)).await
         }
-        if found.controllers.is_empty() {
-            return Ok(writeln!(say, "there are no controllers")?);
-        }
-        Ok(write!(out, "{}", table(&found.controllers))?)
     }
+}
+
+/// What is shown.
+enum Shown {
+    All(Box<ApiClient>),
+    One(Box<StatusReader>),
+}
+
+async fn watch(
+    mut shown: Shown,
+    output: (Output, bool),
+    (mut out, mut say): (impl Write, impl Write),
+) -> Result<(), StatusCommandError> {
+    loop {
+        match shown.print(output, (&mut out, &mut say)).await {
+            // The next one may be shown whole.
+            Err(StatusCommandError::Inspect(error)) => {
+                drop(writeln!(say, "metahook: {}; the command goes on asking", escape(&error_chain(&error))));
+            }
+            printed => printed?,
+        }
+        out.flush()?;
+        tokio::time::sleep(WATCH_INTERVAL).await;
+    }
+}
+
+impl Shown {
+    /// `clears`: what was printed before is gone.
+    async fn print(
+        &mut self,
+        (output, clears): (Output, bool),
+        (mut out, mut say): (impl Write, impl Write),
+    ) -> Result<(), StatusCommandError> {
+        let clear = if clears { "\x1b[2J\x1b[H" } else { "" };
+        match self {
+            Self::All(api) => {
+                let found = cluster_status(api).await?;
+                if let Some(error) = found.without_leases {
+                    let why = error_chain(&error);
+                    writeln!(
+                        say,
+                        "the Leases of servers cannot be read, so SEEN alone decides about NoServer: {why}"
+                    )?;
+                }
+                match output {
+                    Output::Json => json(&mut out, &found.controllers)?,
+                    Output::Text if found.controllers.is_empty() => {
+                        writeln!(say, "there are no controllers")?;
+                    }
+                    Output::Text => write!(out, "{clear}{}", table(&found.controllers))?,
+                }
+            }
+            Self::One(reader) => {
+                let shown = reader.read().await?;
+                match output {
+                    Output::Json => json(&mut out, &shown)?,
+                    Output::Text => {
+                        write!(out, "{clear}")?;
+                        print(&mut out, &shown)?;
+                    }
+                }
+                shown.failed.map_or(Ok(()), Err)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn json(out: &mut impl Write, value: &impl Serialize) -> Result<(), io::Error> {
+    writeln!(out, "{}", serde_json::to_value(value).unwrap_or_default())
 }
 
 const COLUMNS: [&str; 8] = ["KIND", "NAME", "READY", "REASON", "PARENTS", "FAILING", "PAUSED", "SEEN"];

@@ -40,6 +40,7 @@ pub mod json;
 pub mod last_calls;
 pub mod leader_election;
 pub mod object;
+pub mod overview;
 pub mod pacing;
 pub mod presence;
 pub mod readiness;

@@ -11,6 +11,7 @@ mod read_rights;
 mod reconcile;
 pub(crate) mod related;
 mod runner;
+pub(crate) mod running;
 pub(crate) mod shadows;
 pub(crate) mod traces;
 pub mod troubleshooting;
@@ -52,6 +53,7 @@ use decorator_conflicts::DecoratorCoordinator;
 use heavy_work::HeavyWorkLimiter;
 use observer::Observer;
 use read_rights::ReadRights;
+use running::RunningControllers;
 use traces::{ControllerTraces, Traces};
 
 /// Parts of the server that all controllers share.
@@ -68,6 +70,7 @@ pub(crate) struct Context {
     pub(crate) hosting: Hosting,
     pub(crate) observer: Observer,
     pub(crate) traces: Traces,
+    pub(crate) running: RunningControllers,
 }
 
 /// Access to the API server.
@@ -133,8 +136,8 @@ pub(crate) struct Controllers {
 impl Controllers {
     pub(crate) fn open(stores: &Stores) -> Self {
         Self {
-            composite: stores.open_to_stay(&resource(ControllerKind::Composite, "compositecontrollers")),
-            decorator: stores.open_to_stay(&resource(ControllerKind::Decorator, "decoratorcontrollers")),
+            composite: stores.open_to_stay(&resource(ControllerKind::Composite)),
+            decorator: stores.open_to_stay(&resource(ControllerKind::Decorator)),
         }
     }
 
@@ -166,7 +169,12 @@ impl Controllers {
     }
 }
 
-fn resource(kind: ControllerKind, plural: &str) -> Arc<Resource> {
+/// The controllers of this kind.
+pub(crate) fn resource(kind: ControllerKind) -> Arc<Resource> {
+    let plural = match kind {
+        ControllerKind::Composite => "compositecontrollers",
+        ControllerKind::Decorator => "decoratorcontrollers",
+    };
     Arc::new(Resource {
         gvk: Gvk::new("metacontroller.k8s.io/v1alpha1", kind.as_str()),
         plural: plural.into(),

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
-use metahook_core::object::id::{Key, Resource};
-use metahook_core::trace::recent::{PrintedTrace, RecentTraces, read};
+use metahook_core::object::id::{Key, ObjectId, Resource};
+use metahook_core::trace::recent::{ParentId, PrintedTrace, RecentTraces, read};
 use metahook_core::trace::{ReconcileTrace, TracedObject};
 
 use crate::sync::lock;
@@ -14,6 +14,24 @@ use crate::sync::lock;
 /// Keeps nothing by default: a server without --inspection-address shows no trace.
 #[derive(Clone, Default)]
 pub(crate) struct Traces(Option<Arc<Mutex<RecentTraces>>>);
+
+/// The latest trace of each parent of a controller, as it is kept, and what the traces take.
+#[derive(Default)]
+pub(crate) struct LatestTraces {
+    traces: Vec<(ParentId, Arc<str>)>,
+    pub(crate) bytes: usize,
+    pub(crate) all_bytes: usize,
+    pub(crate) max_bytes: usize,
+}
+
+impl LatestTraces {
+    pub(crate) fn read(&self) -> impl Iterator<Item = (ObjectId, ReconcileTrace)> {
+        self.traces.iter().filter_map(|((resource, key), json)| {
+            let parent = ObjectId { resource: Arc::clone(resource), key: key.clone() };
+            Some((parent, serde_json::from_str(json).ok()?))
+        })
+    }
+}
 
 /// Traces of the parents of one kind of one controller.
 pub(crate) struct ControllerTraces {
@@ -56,6 +74,14 @@ impl ControllerTraces {
     /// The controller's kind and name.
     pub(crate) fn controller(&self) -> &str {
         &self.controller
+    }
+
+    /// The latest traces of the controller's parents of all kinds.
+    pub(crate) fn latest(&self) -> LatestTraces {
+        let Some(kept) = &self.all.0 else { return LatestTraces::default() };
+        let kept = lock(kept);
+        let ((traces, bytes), (all_bytes, max_bytes)) = (kept.latest(&self.controller), kept.bytes());
+        LatestTraces { traces, bytes, all_bytes, max_bytes }
     }
 
     /// `trace` is made only where it is kept, and before others have to wait for it.

@@ -1,6 +1,7 @@
 //! Guard of the address: whose token a request has, and what this user may get.
 
 use http::StatusCode;
+use metahook_core::object::id::{Key, Resource};
 use metahook_core::trace::TracedObject;
 use serde_json::{Value, json};
 
@@ -25,7 +26,7 @@ pub(super) struct User(Value);
 /// Why a request gets no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("there is /v1/reconciles")]
+    #[error("there are /v1/reconciles and /v1/controller")]
     Path,
     #[error("nothing can be changed here: GET alone is answered")]
     Method,
@@ -39,8 +40,8 @@ pub(super) enum Refusal {
     LongToken,
     #[error("the API server does not take the token{0}")]
     BadToken(String),
-    #[error("User {user:?} cannot get {right}")]
-    Forbidden { user: String, right: String },
+    #[error("User {user:?} cannot {verb} {right}")]
+    Forbidden { user: String, verb: &'static str, right: String },
     #[error("the API server does not say whether this may be shown: {0}")]
     Unanswered(String),
 }
@@ -90,7 +91,16 @@ impl Guard {
     }
 
     /// The user may `get` the object.
-    pub(super) async fn may_get(&self, User(user): &User, object: &TracedObject) -> Result<(), Refusal> {
+    pub(super) async fn may_get(&self, user: &User, object: &TracedObject) -> Result<(), Refusal> {
+        self.may("get", user, object).await
+    }
+
+    /// The user may `list` all objects of a kind.
+    pub(super) async fn may_list(&self, user: &User, kind: &Resource) -> Result<(), Refusal> {
+        self.may("list", user, &TracedObject::new(kind, &Key::new("", ""))).await
+    }
+
+    async fn may(&self, verb: &'static str, User(user): &User, object: &TracedObject) -> Result<(), Refusal> {
         let TracedObject { group, resource, namespace, name, .. } = object;
         let question = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -101,7 +111,7 @@ impl Guard {
                 "uid": user.get("uid"),
                 "extra": user.get("extra"),
                 "resourceAttributes": {
-                    "verb": "get", "group": group, "resource": resource, "namespace": namespace, "name": name,
+                    "verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": name,
                 },
             },
         });
@@ -113,7 +123,8 @@ impl Guard {
         let of_group = if group.is_empty() { String::new() } else { format!(".{group}") };
         let place =
             if namespace.is_empty() { String::new() } else { format!(" in the namespace {namespace:?}") };
-        Err(Refusal::Forbidden { user, right: format!("{resource}{of_group} {name:?}{place}") })
+        let name = if name.is_empty() { String::new() } else { format!(" {name:?}") };
+        Err(Refusal::Forbidden { user, verb, right: format!("{resource}{of_group}{name}{place}") })
     }
 
     async fn ask(&self, path: &str, question: &Value) -> Result<Value, Refusal> {

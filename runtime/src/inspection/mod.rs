@@ -1,4 +1,5 @@
-//! Address where people look into the running server: `metahook explain` asks it for the traces of a parent or a child.
+//! Address where people look into the running server: `metahook explain` asks it for the traces of a parent or a child, `metahook
+//! status` for how a controller stands.
 //!
 //! # Guarantees
 //! - It listens on localhost alone: users elsewhere have `kubectl` forward a port to it.
@@ -16,15 +17,19 @@ use std::time::Duration;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, HOST, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
+use metahook_core::api::ControllerKind;
+use metahook_core::overview::ControllerAnswer;
 use metahook_core::trace::{Explained, ReconcileTrace, TracedObject};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
+use crate::controller::resource;
+use crate::controller::running::RunningControllers;
 use crate::controller::traces::Traces;
 use crate::telemetry::http::{ListenError, bind, page, serve as serve_requests};
-use guard::{Guard, Refusal};
+use guard::{Guard, Refusal, User};
 
 /// Requests that are worked on at once.
 const MAX_REQUESTS: usize = 4;
@@ -57,16 +62,25 @@ impl Inspected {
     }
 
     /// Answers until `stop`; the traces are filled by controllers.
-    pub(crate) fn start(self, api: &ApiClient, stop: &CancellationToken) -> Traces {
+    pub(crate) fn start(
+        self,
+        api: &ApiClient,
+        running: &RunningControllers,
+        stop: &CancellationToken,
+    ) -> Traces {
         let Some((listener, traces)) = self.0 else { return Traces::default() };
-        tokio::spawn(serve(listener, api.clone(), traces.clone(), stop.clone()));
+        let inspection = Inspection {
+            guard: Guard::new(api.clone()),
+            traces: traces.clone(),
+            running: running.clone(),
+            room: Semaphore::new(MAX_REQUESTS),
+        };
+        tokio::spawn(serve(listener, Arc::new(inspection), stop.clone()));
         traces
     }
 }
 
-async fn serve(listener: TcpListener, api: ApiClient, traces: Traces, stop: CancellationToken) {
-    let inspection =
-        Arc::new(Inspection { guard: Guard::new(api), traces, room: Semaphore::new(MAX_REQUESTS) });
+async fn serve(listener: TcpListener, inspection: Arc<Inspection>, stop: CancellationToken) {
     let page = move |request: Request<Incoming>| Arc::clone(&inspection).page(request);
     serve_requests(listener, page, stop).await;
 }
@@ -74,6 +88,7 @@ async fn serve(listener: TcpListener, api: ApiClient, traces: Traces, stop: Canc
 struct Inspection {
     guard: Guard,
     traces: Traces,
+    running: RunningControllers,
     room: Semaphore,
 }
 
@@ -96,17 +111,53 @@ impl Inspection {
         if request.method() != Method::GET {
             return Err(Refusal::Method);
         }
+        let about_controller = match request.uri().path() {
+            "/v1/reconciles" => false,
+            "/v1/controller" => true,
+            _ => return Err(Refusal::Path),
+        };
         let object = object_of(request.uri())?;
         let user = self.guard.user(token(request.headers())?).await?;
         self.guard.may_get(&user, &object).await?;
-        let (mut reconciles, mut hidden) = (self.traces.about(&object), Vec::new());
+        let printed = if about_controller {
+            serde_json::to_string(&self.controller(&user, &object).await?)
+        } else {
+            serde_json::to_string(&self.explained(&user, &object).await?)
+        };
+        printed.map_err(|error| Refusal::Unanswered(error.to_string()))
+    }
+
+    /// How a controller stands. Its parents are named for users who may list all of them.
+    async fn controller(&self, user: &User, object: &TracedObject) -> Result<ControllerAnswer, Refusal> {
+        let kinds = [ControllerKind::Composite, ControllerKind::Decorator];
+        let kind = kinds.into_iter().find(|kind| kind.as_str() == object.kind);
+        let Some(kind) = kind.filter(|kind| is_of(*kind, object)) else {
+            return Err(Refusal::Query("kind has to be that of a controller".to_owned()));
+        };
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let Some(running) = self.running.find(kind, &object.name) else {
+            return Ok(ControllerAnswer { version, running: None });
+        };
+        let mut names = true;
+        for parents in running.parents() {
+            match self.guard.may_list(user, parents).await {
+                Ok(()) => {}
+                Err(Refusal::Forbidden { .. }) => names = false,
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Ok(ControllerAnswer { version, running: Some(running.overview(names)) })
+    }
+
+    async fn explained(&self, user: &User, object: &TracedObject) -> Result<Explained, Refusal> {
+        let (mut reconciles, mut hidden) = (self.traces.about(object), Vec::new());
         // A trace of a parent's reconcile is for those who may get the parent.
-        for (nth, parent) in parents_of(&reconciles, &object).into_iter().enumerate() {
+        for (nth, parent) in parents_of(&reconciles, object).into_iter().enumerate() {
             if nth >= MAX_PARENTS {
                 hidden.push(parent);
                 continue;
             }
-            match self.guard.may_get(&user, &parent).await {
+            match self.guard.may_get(user, &parent).await {
                 Ok(()) => {}
                 Err(Refusal::Forbidden { .. }) => hidden.push(parent),
                 Err(refusal) => return Err(refusal),
@@ -114,9 +165,14 @@ impl Inspection {
         }
         reconciles.retain(|trace| !hidden.iter().any(|parent| parent.is(&trace.parent)));
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let explained = Explained { version, reconciles, hidden_parents: hidden.len() };
-        serde_json::to_string(&explained).map_err(|error| Refusal::Unanswered(error.to_string()))
+        Ok(Explained { version, reconciles, hidden_parents: hidden.len() })
     }
+}
+
+/// Whether this resource has controllers of the kind: a user could name another one, which they may get.
+fn is_of(kind: ControllerKind, object: &TracedObject) -> bool {
+    let controllers = resource(kind);
+    (&*object.group, &*object.resource) == (&*controllers.gvk.group, &*controllers.plural)
 }
 
 /// The other objects that traces are of, the latest first.
@@ -151,9 +207,6 @@ fn token(headers: &HeaderMap) -> Result<&str, Refusal> {
 
 /// The object that a request asks about: `/v1/reconciles?group=example.com&resource=greetings&namespace=demo&name=a`.
 fn object_of(uri: &Uri) -> Result<TracedObject, Refusal> {
-    if uri.path() != "/v1/reconciles" {
-        return Err(Refusal::Path);
-    }
     let query = uri.query().unwrap_or_default();
     if query.len() > MAX_PATH {
         return Err(Refusal::Query(format!("it has {} bytes, and {MAX_PATH} are allowed", query.len())));

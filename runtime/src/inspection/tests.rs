@@ -49,7 +49,7 @@ fn add(traces: &Traces, key: &Key) {
     of_controller.add(|| PrintedTrace::new((&resource, key), trace));
 }
 
-/// An API server that knows the token `good`, and lets its user get greetings of the namespace `n`.
+/// An API server that knows the token `good`, and lets its user get greetings of the namespace `n`, and what has no namespace.
 fn reviewing() -> ApiClient {
     fake::answering_bodies(move |path, body| {
         let question: Value = serde_json::from_slice(body).unwrap();
@@ -61,7 +61,8 @@ fn reviewing() -> ApiClient {
             }
         } else {
             let wanted = &question["spec"]["resourceAttributes"];
-            let allowed = wanted["namespace"] == "n" && question["spec"]["user"] == "ann";
+            let place = &wanted["namespace"];
+            let allowed = (place == "n" || place == "") && question["spec"]["user"] == "ann";
             json!({ "allowed": allowed })
         };
         json!({ "status": status }).to_string()
@@ -74,7 +75,13 @@ async fn ask(path: &str, headers: &str) -> (u16, Value) {
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
     let _stops = stop.clone().drop_guard();
-    tokio::spawn(serve(listener, reviewing(), traces(), stop));
+    let inspection = Inspection {
+        guard: Guard::new(reviewing()),
+        traces: traces(),
+        running: RunningControllers::default(),
+        room: Semaphore::new(MAX_REQUESTS),
+    };
+    tokio::spawn(serve(listener, Arc::new(inspection), stop));
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\n{headers}\r\n").as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -123,6 +130,20 @@ async fn nobody_else_is_shown_anything() {
 }
 
 #[tokio::test]
+async fn a_controller_that_another_server_runs_is_not_shown() {
+    let good = "Host: localhost\r\nAuthorization: Bearer good\r\n";
+    let path = "/v1/controller?group=metacontroller.k8s.io&resource=compositecontrollers&kind=CompositeController&name=c";
+    let (status, answer) = ask(path, good).await;
+    assert_eq!((status, answer), (200, json!({ "version": env!("CARGO_PKG_VERSION") })));
+    // The right to get something else says nothing about a controller.
+    for path in [path.replace("metacontroller.k8s.io", ""), path.replace("=CompositeController", "=Pod")] {
+        let (status, said) = refused(&path, good).await;
+        assert!(status == 400 && said.contains("kind has to be that of a controller"), "{path}: {said}");
+    }
+    assert_eq!(refused(path, "Host: localhost\r\n").await.0, 401);
+}
+
+#[tokio::test]
 async fn pages_of_browsers_are_not_answered() {
     for headers in
         ["Host: evil.example\r\n", "Host: localhost.evil:80\r\n", "Host: localhost\r\nOrigin: null\r\n"]
@@ -136,7 +157,7 @@ async fn pages_of_browsers_are_not_answered() {
 async fn a_request_that_is_not_understood_is_told_why() {
     let good = "Host: 127.0.0.1:5\r\nAuthorization: Bearer good\r\n";
     for (path, status, says) in [
-        ("/", 404, "there is /v1/reconciles"),
+        ("/", 404, "there are /v1/reconciles and /v1/controller"),
         ("/v1/reconciles?name=a", 400, "resource is missing"),
         ("/v1/reconciles?resource=pods&name=", 400, "name is missing"),
     ] {

@@ -25,6 +25,10 @@ pub(crate) struct QueueFigures {
     pub(crate) unfinished: f64,
     /// Seconds that the longest of them has taken.
     pub(crate) longest: f64,
+    /// Runs under way.
+    pub(crate) running: u64,
+    /// Keys that are added again after a delay.
+    pub(crate) later: u64,
 }
 
 /// A histogram.
@@ -66,6 +70,8 @@ impl QueueFigures {
         self.works.merge(&other.works);
         self.unfinished += other.unfinished;
         self.longest = self.longest.max(other.longest);
+        self.running += other.running;
+        self.later += other.later;
     }
 }
 
@@ -104,9 +110,12 @@ impl<K: Ord + Clone> Counts<K> {
         }
     }
 
-    pub(super) fn figures(&self, now: Instant) -> QueueFigures {
+    /// `later`: keys that are added again after a delay.
+    pub(super) fn figures(&self, now: Instant, later: usize) -> QueueFigures {
         let times = || self.running.values().map(|start| now.saturating_duration_since(*start).as_secs_f64());
         let (unfinished, longest) = (times().sum(), times().fold(0.0, f64::max));
-        QueueFigures { unfinished, longest, ..self.figures.clone() }
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let (running, later) = (count(self.running.len()), count(later));
+        QueueFigures { unfinished, longest, running, later, ..self.figures.clone() }
     }
 }

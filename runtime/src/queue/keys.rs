@@ -76,7 +76,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     }
 
     pub(super) fn figures(&self, now: Instant) -> QueueFigures {
-        self.counts.figures(now)
+        self.counts.figures(now, self.due.len())
     }
 
     /// Adds a key, and returns whether there is work for a worker now that was not there before.

@@ -11,7 +11,9 @@ use crate::tutorial::types;
 const REASON: &str = "the server's Pod runs on a node alone";
 
 /// Parts of the commands that are typed here. All others of the same pages are typed on a control plane without a node.
-pub(crate) const ON_A_NODE: [(&str, &str); 5] = [
+pub(crate) const ON_A_NODE: [(&str, &str); 7] = [
+    ("metahook status hello-controller", REASON),
+    ("metahook status NAME", REASON),
     ("metahook explain", REASON),
     ("logs ", REASON),
     ("rollout status", REASON),
@@ -33,6 +35,7 @@ pub(crate) async fn the_commands_about_the_servers_pod(plane: &ControlPlane) -> 
     let port = free_port()?;
     desk.words.extend([
         ("KIND NAME", "helloworlds hello/your-name".to_owned()),
+        ("status NAME", "status hello-controller".to_owned()),
         ("hellos demo/hello", "helloworlds hello/your-name".to_owned()),
         ("pod demo/hello-0", "pod hello/your-name".to_owned()),
         ("pod/POD 9999", format!("pod/metacontroller-0 {port}:9999")),

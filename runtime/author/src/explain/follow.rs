@@ -11,8 +11,8 @@ use http::StatusCode;
 use metahook_core::hash::hash64;
 use metahook_core::trace::{Explained, ReconcileTrace, TracedObject};
 
-use super::inspected_server::{Answers, ServerError, Servers};
-use super::{ExplainError, Explainer};
+use super::{ExplainError, Explainer, PATH, merged};
+use crate::inspected_server::{InspectError, ServerError, Servers};
 use crate::object_names::object_id;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub struct Followed {
     /// The oldest one first.
     pub reconciles: Vec<ReconcileTrace>,
     /// Why a server did not answer, the first time.
-    pub failed: Option<ExplainError>,
+    pub failed: Option<InspectError>,
 }
 
 /// Reconciles that were found before.
@@ -84,19 +84,20 @@ impl Follower {
         let reaches = self.reached.elapsed() >= REACH_INTERVAL || self.servers.is_empty();
         if reaches {
             self.reached = Instant::now();
-            unreached = match self.explainer.reach(&mut self.servers).await {
-                Ok(unreached) => unreached.map(ExplainError::from),
+            unreached = match self.explainer.inspector.reach(&mut self.servers).await {
+                Ok(unreached) => unreached.map(InspectError::from),
                 Err(error) => Some(error),
             };
         }
-        let Answers { explained, failed } = self.explainer.ask(&mut self.servers, &self.object).await;
+        let about = (PATH, &self.object);
+        let (answers, failed) = self.explainer.inspector.ask(&mut self.servers, about).await;
         let failed = match failed.or(unreached) {
-            Some(ExplainError::Server(error)) if error.is_final() || self.has_expired(&error) => {
-                return Err(error.into());
+            Some(InspectError::Server(error)) if error.is_final() || self.has_expired(&error) => {
+                return Err(InspectError::from(error).into());
             }
             failed => failed,
         };
-        let reconciles = explained.map(|it| self.seen.new_of(it.reconciles)).unwrap_or_default();
+        let reconciles = merged(answers).map(|it| self.seen.new_of(it.reconciles)).unwrap_or_default();
         let reported = self.fails;
         // The next poll does not ask the server that failed, so its success proves nothing.
         self.fails = failed.is_some() || (reported && !reaches);
@@ -108,7 +109,7 @@ impl Follower {
     /// The token of a file stays the same, so that the server refuses it for ever.
     fn has_expired(&self, error: &ServerError) -> bool {
         let is_unknown = matches!(error, ServerError::Refused { status: StatusCode::UNAUTHORIZED, .. });
-        is_unknown && self.explainer.token.is_some()
+        is_unknown && self.explainer.inspector.token.is_some()
     }
 }
 

@@ -1,24 +1,20 @@
 //! `metahook explain`: the latest reconciles that concern an object, asked of the server that did them.
 
 pub mod follow;
-mod inspected_server;
 mod text;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use metahook_core::bundle::{children_of, parents_of};
 use metahook_core::object::id::{Gvr, ObjectId, Resource};
 use metahook_core::trace::{Explained, TracedObject};
-use metahook_server::cluster::api_client::{ApiClient, ConnectError};
 use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
 use metahook_server::cluster::objects::RequestError;
-use metahook_server::cluster::tokens::TokenError;
 
 use crate::controllers::{KINDS, resource};
+use crate::inspected_server::{InspectError, Inspector, ServerError, Servers};
 use crate::object_names::{NameError, object_id, one_of, served};
-use inspected_server::{ServerError, Servers};
 pub use text::{print, print_following, print_gaps};
 
 #[derive(Debug, thiserror::Error)]
@@ -30,26 +26,26 @@ pub enum ExplainError {
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error(transparent)]
-    Connect(#[from] ConnectError),
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    #[error(transparent)]
-    Server(#[from] ServerError),
+    Inspect(#[from] InspectError),
 }
 
 /// Who asks, and which server.
 pub struct Explainer {
-    pub api: ApiClient,
-    pub kubeconfig: Option<PathBuf>,
-    pub context: Option<String>,
+    pub inspector: Inspector,
     /// Where objects are whose name has no namespace.
     pub namespace: String,
-    /// The address of the server; its Pods are looked for in their namespace when absent.
-    pub address: Option<String>,
-    pub server_namespace: String,
-    /// The token to be known by.
-    pub token: Option<String>,
 }
+
+/// Answers of all servers about an object.
+struct Answers {
+    /// `None`: none answered.
+    explained: Option<Explained>,
+    /// Why one did not answer.
+    failed: Option<InspectError>,
+}
+
+/// Where servers answer about an object.
+const PATH: &str = "/v1/reconciles";
 
 impl Explainer {
     /// The object that is meant, and what the server knows of it.
@@ -64,20 +60,18 @@ impl Explainer {
     }
 
     /// The first answer of servers that are not reached yet.
-    async fn first(&self, servers: &mut Servers, object: &TracedObject) -> Result<Explained, ExplainError> {
-        let unreached = self.reach(servers).await?;
-        let mut answers = self.ask(servers, object).await;
-        answers.failed = answers.failed.or(unreached.map(ExplainError::from));
-        answers.whole()
+    async fn first(&self, servers: &mut Servers, object: &TracedObject) -> Result<Explained, InspectError> {
+        let (answers, failed) = self.inspector.reach_and_ask(servers, (PATH, object)).await?;
+        Answers { explained: merged(answers), failed }.whole()
     }
 
     /// A kind of parents or children of the cluster's controllers.
     async fn kind(&self, kind: &str) -> Result<Arc<Resource>, ExplainError> {
-        let discovery = Discovery::new(self.api.clone());
+        let discovery = Discovery::new(self.inspector.api.clone());
         let mut named: BTreeSet<Gvr> = BTreeSet::new();
         for controllers in KINDS {
             let resource = resource(&discovery, controllers).await?;
-            for controller in self.api.list_objects(&resource).await? {
+            for controller in self.inspector.api.list_objects(&resource).await? {
                 let controller = controller.value().unwrap_or_default();
                 named.extend(parents_of(&controller));
                 named.extend(children_of(&controller));
@@ -85,4 +79,41 @@ impl Explainer {
         }
         Ok(one_of(kind, "reconciles or makes", &served(&discovery, named).await?)?)
     }
+}
+
+impl Answers {
+    /// The answer about an object that is asked for once. An empty answer counts only where all servers answered.
+    fn whole(self) -> Result<Explained, InspectError> {
+        let says = |it: &Explained| !it.reconciles.is_empty() || it.hidden_parents > 0;
+        match self {
+            Self { explained: Some(explained), failed } if failed.is_none() || says(&explained) => {
+                Ok(explained)
+            }
+            Self { failed: Some(error), .. } => Err(error),
+            Self { failed: None, .. } => Err(ServerError::Answer("there is none".to_owned()).into()),
+        }
+    }
+}
+
+/// The answers of several servers as one: one of them leads, or each hosts other controllers.
+fn merged(answers: Vec<Explained>) -> Option<Explained> {
+    let is_one = answers.len() == 1;
+    let mut all = answers.into_iter().reduce(|mut all, more| {
+        all.reconciles.extend(more.reconciles);
+        all.hidden_parents = all.hidden_parents.max(more.hidden_parents);
+        all
+    })?;
+    if !is_one {
+        all.reconciles.sort_by(|one, other| other.began.cmp(&one.began));
+        // A server that led before has counted after an older one.
+        let mut seen = BTreeSet::new();
+        for trace in &mut all.reconciles {
+            let parent = &trace.parent;
+            let names = [&trace.controller, &parent.group, &parent.resource, &parent.namespace, &parent.name];
+            if !seen.insert(names.map(String::clone)) {
+                trace.settled = None;
+            }
+        }
+    }
+    Some(all)
 }

@@ -61,7 +61,7 @@ pub struct FoundTrace {
 }
 
 /// A parent, whose kind may be one of several of a DecoratorController.
-type ParentId = (Arc<Resource>, Key);
+pub type ParentId = (Arc<Resource>, Key);
 
 /// A trace as it is kept.
 #[derive(Debug)]
@@ -154,6 +154,21 @@ impl RecentTraces {
             );
         }
         all
+    }
+
+    /// The latest trace of each parent of a controller, and the bytes of all its traces.
+    pub fn latest(&self, controller: &str) -> (Vec<(ParentId, Arc<str>)>, usize) {
+        let Some(of_controller) = self.controllers.get(controller) else { return (Vec::new(), 0) };
+        let latest = of_controller.parents.iter().filter_map(|(parent, of_parent)| {
+            let trace = of_controller.traces.get(of_parent.numbers.back()?)?;
+            Some((parent.clone(), Arc::clone(&trace.json)))
+        });
+        (latest.collect(), of_controller.bytes)
+    }
+
+    /// Bytes of all traces, and their bound.
+    pub fn bytes(&self) -> (usize, usize) {
+        (self.bytes, self.max)
     }
 
     fn make_room(&mut self) {
@@ -284,6 +299,25 @@ mod tests {
         assert_eq!(causes(&traces, "a")[..2], ["paused", "20"], "one without steps says as much as many");
         add(&mut traces, "c", "with \"quotes\"", "odd");
         assert_eq!(causes(&traces, "with \"quotes\""), ["odd"]);
+    }
+
+    #[test]
+    fn the_latest_trace_of_each_parent_is_found() {
+        let mut traces = RecentTraces::new(1 << 20);
+        for (controller, parent, cause) in
+            [("c", "a", "one"), ("c", "a", "two"), ("c", "b", "three"), ("d", "a", "four")]
+        {
+            add(&mut traces, controller, parent, cause);
+        }
+        let (latest, bytes) = traces.latest("c");
+        let cause = |json: &str| serde_json::from_str::<ReconcileTrace>(json).unwrap().cause;
+        let found: Vec<_> =
+            latest.iter().map(|((_, key), json)| (key.name.to_string(), cause(json))).collect();
+        let expected =
+            [("a", "two"), ("b", "three")].map(|(name, cause)| (name.to_owned(), cause.to_owned()));
+        assert_eq!(found, expected);
+        assert!(bytes > 0 && bytes < traces.bytes().0);
+        assert_eq!(traces.latest("e"), (Vec::new(), 0));
     }
 
     #[test]

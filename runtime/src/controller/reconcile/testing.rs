@@ -46,6 +46,7 @@ use crate::controller::reconcile::Reconciler;
 use crate::controller::reconcile::world::Attempt;
 use crate::controller::related::RelatedObjects;
 use crate::controller::runner::parent_queue::ParentQueue;
+use crate::controller::running::RunningControllers;
 use crate::controller::traces::Traces;
 use crate::controller::{Cluster, Context, ControllerData, Controllers, HookRuntime, Options};
 use crate::hook::Hook;
@@ -323,6 +324,7 @@ pub(in crate::controller) fn context(api: ApiClient) -> Context {
         hosting: Hosting::Server(Selector::default()),
         observer: Observer::default(),
         traces: Traces::default(),
+        running: RunningControllers::default(),
         cluster: Cluster {
             discovery: Arc::new(Discovery::new(api.clone())),
             recorder: Recorder::start(api.clone(), Rate::OF_EVENTS, CancellationToken::new()).0,

@@ -74,9 +74,9 @@ impl ControllerRunner {
         if let Ok(hooks) = hooks.loaded() {
             version_changed(&brake, hooks.identity, &parts);
         }
-        let period = common.resync_period.or(self.context.options.resync);
         let tasks: Vec<_> = parts.iter().map(|part| part.tasks.until_dropped()).collect();
-        let mut workers = self.begin(&parts, reason, period);
+        let mut workers = self.begin(&parts, reason, common.resync_period);
+        let running = self.context.running.add(&self.context, (self.kind, &name.name), &parts);
         let end = tokio::select! {
             () = self.stop.cancelled() => StopReason::Stopped,
             () = self.outdated((spec, &kinds), &parts, true) => StopReason::Anew,
@@ -86,7 +86,7 @@ impl ControllerRunner {
             () = self.follow(&parts, &hooks, modules, &brake) => StopReason::Anew,
             end = tend(&parts) => end,
         };
-        drop((tasks, rights));
+        drop((tasks, rights, running));
         for part in &parts {
             part.queue.close();
         }
@@ -104,6 +104,7 @@ impl ControllerRunner {
         reason: StartReason,
         period: Option<Duration>,
     ) -> Vec<JoinSet<()>> {
+        let period = period.or(self.context.options.resync);
         let decorator = parts.first().and_then(|part| part.reconciler.parents.decorator.as_ref());
         if decorator.is_some() {
             let target = |part: &ParentQueue| {

@@ -1,6 +1,6 @@
-//! The server that is asked: its address or its Pod, and the token that it is shown.
+//! The servers that are looked into, at their inspection address: how they are reached, and the token that they are shown.
 
-use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,16 +13,17 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::object::id::{Gvk, Resource};
-use metahook_core::trace::{Explained, TracedObject};
-use metahook_server::cluster::tokens;
+use metahook_core::trace::TracedObject;
+use metahook_server::cluster::api_client::{ApiClient, ConnectError};
+use metahook_server::cluster::objects::RequestError;
+use metahook_server::cluster::tokens::{self, TokenError};
 use metahook_server::sync::lock;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStderr, Command};
 use tokio_util::task::AbortOnDropHandle;
-
-use super::{ExplainError, Explainer};
 
 /// The port of `--inspection-address` in the manifests.
 const PORT: u16 = 9797;
@@ -43,6 +44,30 @@ const MAX_TOKEN_AGE: Duration = Duration::from_mins(5);
 
 /// Bytes of an answer.
 const MAX_ANSWER: usize = 32 << 20;
+
+/// Who looks into servers, and which ones.
+pub struct Inspector {
+    pub api: ApiClient,
+    pub kubeconfig: Option<PathBuf>,
+    pub context: Option<String>,
+    /// The address of the server; its Pods are looked for in their namespace when absent.
+    pub address: Option<String>,
+    pub server_namespace: String,
+    /// The token to be known by.
+    pub token: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error(transparent)]
+    Server(#[from] ServerError),
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -72,20 +97,12 @@ pub enum ServerError {
 
 /// The servers that are asked: one of them leads, or each hosts other controllers.
 #[derive(Default)]
-pub(super) struct Servers(Vec<Reached>);
+pub(crate) struct Servers(Vec<Reached>);
 
 impl Servers {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-}
-
-/// Answers of all servers.
-pub(super) struct Answers {
-    /// `None`: none answered.
-    pub(super) explained: Option<Explained>,
-    /// Why one did not answer.
-    pub(super) failed: Option<ExplainError>,
 }
 
 /// A server as it is reached. A drop ends the forwarding of its port.
@@ -101,22 +118,8 @@ struct Reached {
 
 impl ServerError {
     /// The next request gets the same answer.
-    pub(super) fn is_final(&self) -> bool {
+    pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Refused { status: StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST, .. })
-    }
-}
-
-impl Answers {
-    /// The answer about an object that is asked for once. An empty answer counts only where all servers answered.
-    pub(super) fn whole(self) -> Result<Explained, ExplainError> {
-        let says = |it: &Explained| !it.reconciles.is_empty() || it.hidden_parents > 0;
-        match self {
-            Self { explained: Some(explained), failed } if failed.is_none() || says(&explained) => {
-                Ok(explained)
-            }
-            Self { failed: Some(error), .. } => Err(error),
-            Self { failed: None, .. } => Err(ServerError::Answer("there is none".to_owned()).into()),
-        }
     }
 }
 
@@ -127,9 +130,9 @@ struct Forwarded {
     said: Arc<Mutex<String>>,
 }
 
-impl Explainer {
+impl Inspector {
     /// Reaches the servers that are not reached yet, and lets go of those whose Pods are gone. Why one is not reached.
-    pub(super) async fn reach(&self, servers: &mut Servers) -> Result<Option<ServerError>, ExplainError> {
+    pub(crate) async fn reach(&self, servers: &mut Servers) -> Result<Option<ServerError>, InspectError> {
         if let Some(address) = &self.address {
             if servers.0.is_empty() {
                 servers.0.push(self.named(address)?);
@@ -153,19 +156,19 @@ impl Explainer {
         Ok(failed)
     }
 
-    /// Answers of all servers that are reached about the object. One that is cut off has to be reached anew.
-    pub(super) async fn ask(&self, servers: &mut Servers, object: &TracedObject) -> Answers {
-        let mut answers = Answers { explained: None, failed: None };
+    /// Answers of all servers that are reached, and why one did not answer. One that is cut off has to be reached anew.
+    pub(crate) async fn ask<T: DeserializeOwned>(
+        &self,
+        servers: &mut Servers,
+        (path, object): (&str, &TracedObject),
+    ) -> (Vec<T>, Option<InspectError>) {
+        let (mut answers, mut failed) = (Vec::new(), None);
         for mut server in std::mem::take(&mut servers.0) {
-            match (self.ask_one(&mut server, object).await, &mut answers.explained) {
-                (Ok(more), Some(known)) => {
-                    known.reconciles.extend(more.reconciles);
-                    known.hidden_parents = known.hidden_parents.max(more.hidden_parents);
-                }
-                (Ok(first), none) => *none = Some(first),
-                (Err(error), _) => {
-                    let is_cut_off = !matches!(error, ExplainError::Server(ServerError::Refused { .. }));
-                    answers.failed = Some(error);
+            match self.ask_one(&mut server, (path, object)).await {
+                Ok(answer) => answers.push(answer),
+                Err(error) => {
+                    let is_cut_off = !matches!(error, InspectError::Server(ServerError::Refused { .. }));
+                    failed = Some(error);
                     if is_cut_off {
                         continue;
                     }
@@ -173,31 +176,33 @@ impl Explainer {
             }
             servers.0.push(server);
         }
-        if let Some(explained) = answers.explained.as_mut().filter(|_| servers.0.len() > 1) {
-            explained.reconciles.sort_by(|one, other| other.began.cmp(&one.began));
-            // A server that led before has counted after an older one.
-            let mut seen = BTreeSet::new();
-            for trace in &mut explained.reconciles {
-                let parent = &trace.parent;
-                let names =
-                    [&trace.controller, &parent.group, &parent.resource, &parent.namespace, &parent.name];
-                if !seen.insert(names.map(String::clone)) {
-                    trace.settled = None;
-                }
-            }
-        }
-        answers
+        (answers, failed)
     }
 
-    async fn ask_one(&self, server: &mut Reached, object: &TracedObject) -> Result<Explained, ExplainError> {
+    /// Answers of all servers, also of those that are not reached yet.
+    pub(crate) async fn reach_and_ask<T: DeserializeOwned>(
+        &self,
+        servers: &mut Servers,
+        about: (&str, &TracedObject),
+    ) -> Result<(Vec<T>, Option<InspectError>), InspectError> {
+        let unreached = self.reach(servers).await?;
+        let (answers, failed) = self.ask(servers, about).await;
+        Ok((answers, failed.or(unreached.map(InspectError::from))))
+    }
+
+    async fn ask_one<T: DeserializeOwned>(
+        &self,
+        server: &mut Reached,
+        about: (&str, &TracedObject),
+    ) -> Result<T, InspectError> {
         let known = server.token.take().filter(|(_, since)| since.elapsed() < MAX_TOKEN_AGE);
         let (token, since) = match known {
             Some(known) => known,
             None => (self.token(&server.account).await?, Instant::now()),
         };
-        let explained = ask(server, &token, object).await?;
+        let answer = ask(server, &token, about).await?;
         server.token = Some((token, since));
-        Ok(explained)
+        Ok(answer)
     }
 
     fn named(&self, address: &str) -> Result<Reached, ServerError> {
@@ -216,7 +221,7 @@ impl Explainer {
     }
 
     /// The Pods of servers that run.
-    async fn pods(&self) -> Result<Vec<Value>, ExplainError> {
+    async fn pods(&self) -> Result<Vec<Value>, InspectError> {
         let gvk = Gvk::new("v1", "Pod");
         let pods = Resource { gvk, plural: "pods".into(), namespaced: true, has_status: true };
         let pods = self.api.list_labelled(&pods, &self.server_namespace, LABEL).await?;
@@ -267,7 +272,7 @@ impl Explainer {
     }
 
     /// The token that was given, that of the kubeconfig, or one of the server's ServiceAccount, which is good for nothing else.
-    async fn token(&self, account: &ServiceAccountRef) -> Result<String, ExplainError> {
+    async fn token(&self, account: &ServiceAccountRef) -> Result<String, InspectError> {
         if let Some(token) = &self.token {
             return Ok(token.clone());
         }
@@ -307,8 +312,12 @@ fn port(pod: &Value) -> u16 {
     addresses.filter_map(|address| address.rsplit(':').next()?.parse().ok()).next_back().unwrap_or(PORT)
 }
 
-async fn ask(server: &Reached, token: &str, object: &TracedObject) -> Result<Explained, ServerError> {
-    let asked = tokio::time::timeout(ANSWER_TIMEOUT, exchange(&server.address, token, object)).await;
+async fn ask<T: DeserializeOwned>(
+    server: &Reached,
+    token: &str,
+    about: (&str, &TracedObject),
+) -> Result<T, ServerError> {
+    let asked = tokio::time::timeout(ANSWER_TIMEOUT, exchange(&server.address, token, about)).await;
     let unreachable = async |why: String| {
         // kubectl says why at the same moment.
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -333,7 +342,11 @@ async fn ask(server: &Reached, token: &str, object: &TracedObject) -> Result<Exp
     serde_json::from_slice(&body).map_err(|error| ServerError::Answer(error.to_string()))
 }
 
-async fn exchange(address: &str, token: &str, object: &TracedObject) -> Result<(StatusCode, Bytes), String> {
+async fn exchange(
+    address: &str,
+    token: &str,
+    (path, object): (&str, &TracedObject),
+) -> Result<(StatusCode, Bytes), String> {
     let text = |error: &dyn std::error::Error| metahook_core::error_chain(error);
     let stream = TcpStream::connect(address).await.map_err(|error| text(&error))?;
     let (mut sender, connection) =
@@ -346,7 +359,7 @@ async fn exchange(address: &str, token: &str, object: &TracedObject) -> Result<(
         .append_pair("namespace", &object.namespace)
         .append_pair("name", &object.name)
         .finish();
-    let request = Request::get(format!("/v1/reconciles?{query}"))
+    let request = Request::get(format!("{path}?{query}"))
         .header(HOST, "localhost")
         .header(AUTHORIZATION, format!("Bearer {token}"))
         .body(Empty::<Bytes>::new())

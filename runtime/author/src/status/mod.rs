@@ -1,4 +1,7 @@
-//! `metahook status`: how all controllers of a cluster stand, and whether a server hosts them.
+//! `metahook status`: how all controllers of a cluster stand, and whether a server hosts them; and how one stands.
+
+pub mod controller;
+mod text;
 
 use std::time::Duration;
 
@@ -13,10 +16,11 @@ use metahook_core::object::id::Gvk;
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
 use metahook_server::cluster::objects::RequestError;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::controllers::{self, KINDS};
+use crate::controllers::{self, FindError, KINDS};
+pub use text::print;
 
 /// A status that was written later than this shows that a server hosts the controller. Clocks may differ by a minute.
 const FRESH: Duration = LAST_SEEN_INTERVAL.saturating_add(CLOCK_SKEW);
@@ -32,6 +36,8 @@ pub enum StatusError {
     Discovery(#[from] DiscoveryError),
     #[error(transparent)]
     Request(#[from] RequestError),
+    #[error(transparent)]
+    Find(#[from] FindError),
 }
 
 /// How the controllers of a cluster stand.
@@ -43,7 +49,8 @@ pub struct ClusterStatus {
 }
 
 /// One controller, as it is shown.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ControllerLine {
     pub kind: &'static str,
     pub name: String,
@@ -53,6 +60,7 @@ pub struct ControllerLine {
     pub failing: Option<i64>,
     pub paused: Option<i64>,
     /// The time since a server wrote its status.
+    #[serde(rename = "seenSeconds", serialize_with = "seconds")]
     pub seen: Option<Duration>,
 }
 
@@ -67,13 +75,8 @@ pub async fn cluster_status(api: &ApiClient) -> Result<ClusterStatus, StatusErro
         let resource = controllers::resource(&discovery, kind).await?;
         found.extend(api.list_objects(&resource).await?.into_iter().map(|one| (kind, one)));
     }
-    let leases = discovery.resolve_kind(&Gvk::new("coordination.k8s.io/v1", "Lease")).await?;
+    let (leases, without_leases) = fresh_leases(api, &discovery).await?;
     let now = Timestamp::now();
-    let (mut leases, without_leases) = match api.list_objects(&leases).await {
-        Ok(leases) => (leases, None),
-        Err(error) => (Vec::new(), Some(error)),
-    };
-    leases.retain(|lease| is_fresh_lease(lease, now));
     let line = |(kind, controller): (ControllerKind, _)| {
         let controller: &Object = &controller;
         let status = status(controller);
@@ -81,6 +84,27 @@ pub async fn cluster_status(api: &ApiClient) -> Result<ClusterStatus, StatusErro
         ControllerLine::of(kind, controller.key.name.to_string(), &status, has_server, now)
     };
     Ok(ClusterStatus { controllers: found.into_iter().map(line).collect(), without_leases })
+}
+
+/// The Leases that servers renewed lately, or why they cannot be read.
+async fn fresh_leases(
+    api: &ApiClient,
+    discovery: &Discovery,
+) -> Result<(Vec<Object>, Option<RequestError>), DiscoveryError> {
+    let leases = discovery.resolve_kind(&Gvk::new("coordination.k8s.io/v1", "Lease")).await?;
+    let now = Timestamp::now();
+    Ok(match api.list_objects(&leases).await {
+        Ok(mut leases) => {
+            leases.retain(|lease| is_fresh_lease(lease, now));
+            (leases, None)
+        }
+        Err(error) => (Vec::new(), Some(error)),
+    })
+}
+
+#[expect(clippy::ref_option, reason = "serde calls it so")]
+fn seconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs()).serialize(serializer)
 }
 
 fn status(controller: &Object) -> ControllerStatus {

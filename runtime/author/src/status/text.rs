@@ -1,0 +1,291 @@
+//! One controller as text for people.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use metahook_core::api::reason::ConditionType;
+use metahook_core::api::status::{CallFigures, HookStatus};
+use metahook_core::api::units::print_bytes;
+use metahook_core::controller_metrics::OK;
+use metahook_core::overview::{CallNumbers, ControllerOverview, NamedParents, ParentGroup};
+use metahook_core::{counted, one_line};
+use metahook_server::telemetry::escape;
+
+use crate::status::age;
+use crate::status::controller::ShownController;
+
+/// Width of the first column.
+const WIDTH: usize = 12;
+
+/// Prints a controller.
+///
+/// # Errors
+/// The output is closed.
+pub fn print(mut out: impl Write, shown: &ShownController) -> Result<(), io::Error> {
+    let ShownController { line, status, running, .. } = shown;
+    writeln!(out, "{} {}", line.kind, escape(&line.name))?;
+    let seen = line.seen.map_or_else(|| "never seen".to_owned(), |seen| format!("seen {} ago", age(seen)));
+    row(&mut out, "ready", &format!("{} {}, {seen}", line.ready, line.reason))?;
+    for condition in &status.conditions {
+        let is_ready = condition.kind == ConditionType::Ready.as_str();
+        if !condition.message.is_empty() {
+            let place = if is_ready { "" } else { &*condition.kind };
+            let colon = if is_ready { "" } else { ": " };
+            row(&mut out, "", &format!("{place}{colon}{}", condition.message))?;
+        }
+    }
+    for (name, hook) in &status.hooks {
+        row(&mut out, &format!("{name} hook"), &hook_line(hook))?;
+    }
+    match running {
+        Some(running) => print_running(&mut out, running),
+        None => row(&mut out, "running", "on no server that was asked"),
+    }
+}
+
+fn print_running(out: &mut impl Write, running: &ControllerOverview) -> Result<(), io::Error> {
+    let ControllerOverview { parents, queue, calls, reconciles, writes, memory, named } = running;
+    let numbers = [
+        ("settled", parents.settled),
+        ("failing", parents.failing),
+        ("paused", parents.paused),
+        ("throttled", parents.throttled),
+    ];
+    let numbers = numbers.into_iter().filter(|(what, number)| *number > 0 || *what == "settled");
+    let numbers: Vec<_> = numbers.map(|(what, number)| format!("{number} {what}")).collect();
+    row(out, "parents", &format!("{}: {}", parents.all, numbers.join(", ")))?;
+    let mut busy = vec![format!("{} waiting", queue.waiting), format!("{} running", queue.running)];
+    if queue.running > 0 {
+        busy.push(format!("the longest for {:.1} s", queue.longest_seconds));
+    }
+    busy.push(format!("{} to be reconciled later", queue.later));
+    row(out, "queue", &busy.join(", "))?;
+    row(out, "calls", &calls_line(calls))?;
+    row(out, "reconciles", &sums(reconciles))?;
+    row(out, "writes", &sums(writes))?;
+    let waits = if memory.waits > 0 { format!(" ({} had to wait)", memory.waits) } else { String::new() };
+    row(
+        out,
+        "memory",
+        &format!(
+            "reconciles of all controllers {} of {}{waits}; traces {}, of all controllers {} of {}",
+            print_bytes(memory.reserved),
+            print_bytes(memory.budget),
+            bytes(memory.traces),
+            bytes(memory.all_traces),
+            bytes(memory.max_traces),
+        ),
+    )?;
+    match named {
+        Some(named) => print_named(out, named),
+        None => {
+            writeln!(out, "\nParents are not named: that needs the right to list all objects of their kind.")
+        }
+    }
+}
+
+fn print_named(out: &mut impl Write, named: &NamedParents) -> Result<(), io::Error> {
+    print_groups(out, "Failing", &named.failing)?;
+    print_groups(out, "Waiting", &named.waiting)?;
+    if named.slowest.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nSlowest of the latest reconciles:")?;
+    for slow in &named.slowest {
+        let millis = format!("{}.{} ms", slow.took_us / 1000, slow.took_us / 100 % 10);
+        writeln!(out, "  {millis:>11}  {}  at {}", escape(&slow.parent), escape(&slow.began))?;
+    }
+    Ok(())
+}
+
+fn print_groups(out: &mut impl Write, title: &str, groups: &[ParentGroup]) -> Result<(), io::Error> {
+    if groups.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{title}:")?;
+    for ParentGroup { category, message, count, parents } in groups {
+        let why = match (&**category, &**message) {
+            (category, "") => format!("{category}: see their Events, the server no longer has the message"),
+            ("", message) => message.to_owned(),
+            (category, message) => format!("{category}: {message}"),
+        };
+        writeln!(out, "  {}: {}", counted(*count, "parent", "parents"), escape(&one_line(&why)))?;
+        let more = count.saturating_sub(parents.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        writeln!(out, "      {}{more}", escape(&parents.join(", ")))?;
+    }
+    Ok(())
+}
+
+fn hook_line(hook: &HookStatus) -> String {
+    let mut words = vec![hook.digest.clone().unwrap_or_default()];
+    words.extend(hook.loaded_at.as_ref().map(|at| format!("loaded at {at}")));
+    words.extend(hook.instructions_p50.map(|median| format!("{median} instructions at the median")));
+    if let Some(CallFigures { memory_bytes, memory_limit_bytes, instructions, instructions_limit, .. }) =
+        &hook.latest
+    {
+        let print = |bytes: &i64| print_bytes(u64::try_from(*bytes).unwrap_or_default());
+        let (memory, limit) = (print(memory_bytes), print(memory_limit_bytes));
+        words.push(format!(
+            "at most {instructions} of {instructions_limit} instructions, {memory} of {limit}"
+        ));
+    }
+    words.join(", ")
+}
+
+fn calls_line(calls: &CallNumbers) -> String {
+    let all: u64 = calls.results.values().sum();
+    let mut words = vec![all.to_string()];
+    let failed = calls.results.iter().filter(|(result, _)| *result != OK);
+    words.extend(failed.map(|(result, number)| format!("{number} {result}")));
+    let within = |share: &str, seconds: Option<f64>| {
+        seconds.map(|seconds| format!("{share} within {}", millis(seconds)))
+    };
+    words.extend(within("half", calls.p50_seconds));
+    words.extend(within("99 of 100", calls.p99_seconds));
+    words.join(", ")
+}
+
+fn millis(seconds: f64) -> String {
+    let millis = seconds * 1e3;
+    if millis < 1000.0 { format!("{millis} ms") } else { format!("{seconds} s") }
+}
+
+fn bytes(bytes: usize) -> String {
+    print_bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+}
+
+fn sums(sums: &BTreeMap<String, u64>) -> String {
+    let words: Vec<_> = sums.iter().map(|(what, sum)| format!("{sum} {what}")).collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+}
+
+fn row(out: &mut impl Write, what: &str, text: &str) -> Result<(), io::Error> {
+    writeln!(out, "{:<WIDTH$}{}", escape(what), escape(&one_line(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use metahook_core::api::status::{Condition, ControllerStatus};
+    use metahook_core::overview::{MemoryNumbers, ParentNumbers, QueueNumbers, SlowParent};
+    use serde_json::json;
+
+    use super::*;
+    use crate::status::ControllerLine;
+
+    fn shown(running: Option<ControllerOverview>) -> String {
+        let line = ControllerLine {
+            kind: "CompositeController",
+            name: "hello".to_owned(),
+            ready: "True".to_owned(),
+            reason: "ParentsFailing".to_owned(),
+            parents: Some(40),
+            failing: Some(2),
+            paused: Some(0),
+            seen: Some(Duration::from_secs(3)),
+        };
+        let conditions = json!([{
+            "type": "Ready", "status": "True", "reason": "ParentsFailing", "message": "2 of 40 parents fail",
+            "lastTransitionTime": "t",
+        }, {
+            "type": "ModulesLoaded", "status": "True", "reason": "Loaded", "message": "", "lastTransitionTime": "t",
+        }, {
+            "type": "Pure", "status": "False", "reason": "ReadsClock", "message": "it reads the time",
+            "lastTransitionTime": "t",
+        }]);
+        let conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap();
+        let hook = HookStatus {
+            digest: Some("sha256:4f0c".to_owned()),
+            loaded_at: Some("2026-11-27T10:00:00Z".to_owned()),
+            instructions_p50: Some(60_000),
+            ..HookStatus::default()
+        };
+        let hooks = BTreeMap::from([("sync".to_owned(), hook)]);
+        let status = ControllerStatus { conditions, hooks, ..ControllerStatus::default() };
+        let mut out = Vec::new();
+        print(&mut out, &ShownController { line, status, running, failed: None }).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn group(category: &str, message: &str, count: usize) -> ParentGroup {
+        ParentGroup {
+            category: category.to_owned(),
+            message: message.to_owned(),
+            count,
+            parents: vec!["Hello demo/a".to_owned(), "Hello demo/b".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_controller_is_shown_with_what_fails_and_why() {
+        let named = NamedParents {
+            failing: vec![
+                group("HookTrap", "the hook trapped:\nunreachable", 2),
+                group("ApiConflict", "", 3),
+            ],
+            waiting: vec![group("", "its deletion is under way", 2)],
+            slowest: vec![SlowParent {
+                parent: "Hello demo/a".to_owned(),
+                took_us: 1_234_567,
+                began: "2026-11-27T10:20:31.120Z".to_owned(),
+            }],
+        };
+        let running = ControllerOverview {
+            parents: ParentNumbers { all: 40, settled: 35, failing: 5, paused: 0, throttled: 0 },
+            queue: QueueNumbers { waiting: 3, running: 1, longest_seconds: 2.14, later: 5 },
+            calls: CallNumbers {
+                results: [("HookTrap", 2), ("ok", 38)].map(|(it, sum)| (it.to_owned(), sum)).into(),
+                p50_seconds: Some(50e-6),
+                p99_seconds: Some(2.5),
+                ..CallNumbers::default()
+            },
+            reconciles: [("failed".to_owned(), 2), ("wrote".to_owned(), 38)].into(),
+            writes: BTreeMap::new(),
+            memory: MemoryNumbers {
+                reserved: 1 << 20,
+                budget: 64 << 20,
+                waits: 0,
+                traces: 2048,
+                all_traces: 4096,
+                max_traces: 4 << 20,
+            },
+            named: Some(named),
+        };
+        let expected = "\
+CompositeController hello
+ready       True ParentsFailing, seen 3s ago
+            2 of 40 parents fail
+            Pure: it reads the time
+sync hook   sha256:4f0c, loaded at 2026-11-27T10:00:00Z, 60000 instructions at the median
+parents     40: 35 settled, 5 failing
+queue       3 waiting, 1 running, the longest for 2.1 s, 5 to be reconciled later
+calls       40, 2 HookTrap, half within 0.05 ms, 99 of 100 within 2.5 s
+reconciles  2 failed, 38 wrote
+writes      none
+memory      reconciles of all controllers 1Mi of 64Mi; traces 2Ki, of all controllers 4Ki of 4Mi
+
+Failing:
+  2 parents: HookTrap: the hook trapped: unreachable
+      Hello demo/a, Hello demo/b
+  3 parents: ApiConflict: see their Events, the server no longer has the message
+      Hello demo/a, Hello demo/b and 1 more
+
+Waiting:
+  2 parents: its deletion is under way
+      Hello demo/a, Hello demo/b
+
+Slowest of the latest reconciles:
+    1234.5 ms  Hello demo/a  at 2026-11-27T10:20:31.120Z
+";
+        assert_eq!(shown(Some(running.clone())), expected);
+        let unnamed = shown(Some(ControllerOverview { named: None, ..running }));
+        assert!(unnamed.contains("Parents are not named") && !unnamed.contains("demo/a"), "{unnamed}");
+    }
+
+    #[test]
+    fn a_controller_that_no_server_runs_is_shown_by_its_status() {
+        assert!(shown(None).ends_with("\nrunning     on no server that was asked\n"), "{}", shown(None));
+    }
+}

@@ -1,0 +1,385 @@
+//! How a running controller stands, as `metahook status CONTROLLER` shows it: its parents, its queue, the calls of its hooks; which
+//! parents fail and why, what others wait for, and which ones take longest.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::controller_metrics::{BUCKETS, ControllerMetrics, Durations};
+use crate::object::id::ObjectId;
+use crate::trace::{ReconcileTrace, TraceEnd, TracedStep};
+
+/// Groups that are shown of each sort.
+const MAX_GROUPS: usize = 20;
+
+/// Groups that are told apart. Parents beyond these are counted in one group without a message.
+const MAX_DISTINCT: usize = 1000;
+
+/// Parents that a group names.
+const MAX_NAMED: usize = 10;
+
+/// Parents that are shown as the slowest.
+const MAX_SLOWEST: usize = 5;
+
+/// What the server answers about a controller.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerAnswer {
+    /// That of the server.
+    pub version: String,
+    /// `None`: this server does not run it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<ControllerOverview>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerOverview {
+    pub parents: ParentNumbers,
+    pub queue: QueueNumbers,
+    pub calls: CallNumbers,
+    /// Reconciles by result, since the controller was started.
+    pub reconciles: BTreeMap<String, u64>,
+    /// Writes by operation, since the controller was started.
+    pub writes: BTreeMap<String, u64>,
+    pub memory: MemoryNumbers,
+    /// `None`: the user may not list the parents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named: Option<NamedParents>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParentNumbers {
+    pub all: usize,
+    pub settled: usize,
+    pub failing: usize,
+    pub paused: usize,
+    pub throttled: usize,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueNumbers {
+    /// Parents that wait for a worker.
+    pub waiting: u64,
+    /// Parents that are reconciled now.
+    pub running: u64,
+    /// Seconds that the longest of these reconciles has taken.
+    pub longest_seconds: f64,
+    /// Parents that are reconciled again after a delay.
+    pub later: u64,
+}
+
+/// Calls of all hooks since the controller was started.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallNumbers {
+    /// By `ok`, or the category of the error.
+    pub results: BTreeMap<String, u64>,
+    /// Half of the calls took at most so many seconds; `None`: longer than the longest bucket, or there was no call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50_seconds: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_seconds: Option<f64>,
+    pub most_instructions: u64,
+    pub most_memory: u64,
+}
+
+/// Bytes that the server uses for all its controllers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryNumbers {
+    /// Reserved by reconciles now.
+    pub reserved: u64,
+    pub budget: u64,
+    /// Reservations that had to wait, since the server started.
+    pub waits: u64,
+    /// Taken by the traces of this controller, and of all.
+    pub traces: usize,
+    pub all_traces: usize,
+    pub max_traces: usize,
+}
+
+/// Parents by name, with the messages of their latest reconciles.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedParents {
+    /// The largest group first.
+    pub failing: Vec<ParentGroup>,
+    /// Parents whose latest reconcile is repeated without an Event, or left a child that is not as wanted.
+    pub waiting: Vec<ParentGroup>,
+    /// The latest reconciles that took longest.
+    pub slowest: Vec<SlowParent>,
+}
+
+/// Parents with the same message.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParentGroup {
+    /// The category of a failure; empty for what waits.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub category: String,
+    /// Of the first parent; empty where the server no longer remembers it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    pub count: usize,
+    /// The first of them.
+    pub parents: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SlowParent {
+    pub parent: String,
+    pub took_us: u64,
+    /// When it began, in RFC 3339.
+    pub began: String,
+}
+
+/// Parents that fail, with the category.
+pub type FailingParents = BTreeMap<ObjectId, &'static str>;
+
+/// Groups by category and message.
+#[derive(Default)]
+struct Groups(BTreeMap<(String, String), ParentGroup>);
+
+/// Reads the traces of a controller's parents, one by one: the latest of each parent.
+#[derive(Default)]
+pub struct ParentReader {
+    failing: Groups,
+    waiting: Groups,
+    slowest: Vec<SlowParent>,
+}
+
+impl ParentReader {
+    /// `failing`: the parents that fail, with the category. Those that are read are taken out.
+    pub fn read(&mut self, parent: &ObjectId, trace: &ReconcileTrace, failing: &mut FailingParents) {
+        if let Some(category) = failing.remove(parent) {
+            let message = if let TraceEnd::Failed(message) = &trace.end { message } else { "" };
+            self.failing.add(parent, category, message);
+        } else if let TraceEnd::Again(why) = &trace.end {
+            self.waiting.add(parent, "", why);
+        }
+        for why in left(&trace.steps) {
+            self.waiting.add(parent, "", why);
+        }
+        let slow =
+            SlowParent { parent: parent.to_string(), took_us: trace.took_us, began: trace.began.clone() };
+        let place = self.slowest.partition_point(|other| other.took_us >= slow.took_us);
+        self.slowest.insert(place, slow);
+        self.slowest.truncate(MAX_SLOWEST);
+    }
+
+    /// `failing`: the parents that fail and have no trace.
+    pub fn end(mut self, failing: &FailingParents) -> NamedParents {
+        for (parent, category) in failing {
+            self.failing.add(parent, category, "");
+        }
+        NamedParents {
+            failing: self.failing.largest(),
+            waiting: self.waiting.largest(),
+            slowest: self.slowest,
+        }
+    }
+}
+
+/// Why children were left though they are not as wanted: each reason once.
+fn left(steps: &[TracedStep]) -> Vec<&str> {
+    let planned = steps.iter().rev().find_map(|step| match step {
+        TracedStep::Planned { left, .. } => Some(left),
+        _ => None,
+    });
+    let mut whys: Vec<_> = planned.into_iter().flatten().map(|child| &*child.why).collect();
+    whys.sort_unstable();
+    whys.dedup();
+    whys
+}
+
+impl Groups {
+    fn add(&mut self, parent: &ObjectId, category: &str, message: &str) {
+        let alike = (category.to_owned(), without_name(message, parent));
+        let alike = if self.0.len() < MAX_DISTINCT || self.0.contains_key(&alike) {
+            alike
+        } else {
+            (category.to_owned(), String::new())
+        };
+        let group = self.0.entry(alike).or_insert_with_key(|(category, alike)| ParentGroup {
+            category: category.clone(),
+            message: if alike.is_empty() { String::new() } else { message.to_owned() },
+            ..ParentGroup::default()
+        });
+        group.count += 1;
+        if group.parents.len() < MAX_NAMED {
+            group.parents.push(parent.to_string());
+        }
+    }
+
+    fn largest(self) -> Vec<ParentGroup> {
+        let mut all: Vec<_> = self.0.into_values().collect();
+        all.sort_by_key(|group| std::cmp::Reverse(group.count));
+        let others = all.split_off(all.len().min(MAX_GROUPS));
+        all.extend(others.into_iter().reduce(|sum, other| ParentGroup {
+            count: sum.count + other.count,
+            category: String::new(),
+            message: "other reasons".to_owned(),
+            ..sum
+        }));
+        all
+    }
+}
+
+/// A message as it would be of another parent: most name theirs.
+fn without_name(message: &str, ObjectId { key, .. }: &ObjectId) -> String {
+    message.replace(&key.to_string(), "…").replace(&format!("\"{}\"", key.name), "\"…\"")
+}
+
+impl CallNumbers {
+    pub fn of(metrics: &ControllerMetrics) -> Self {
+        Self {
+            results: metrics.calls.iter().map(|(result, calls)| ((*result).to_owned(), *calls)).collect(),
+            p50_seconds: within(&metrics.durations, 0.5),
+            p99_seconds: within(&metrics.durations, 0.99),
+            most_instructions: metrics.most_instructions,
+            most_memory: metrics.most_memory,
+        }
+    }
+}
+
+/// The bound of the bucket up to which there is this share of the calls.
+fn within(durations: &Durations, share: f64) -> Option<f64> {
+    #[expect(clippy::cast_precision_loss, reason = "a share of calls")]
+    let wanted = durations.count as f64 * share;
+    let mut calls = 0;
+    let mut bounds = durations.buckets.iter().zip(BUCKETS);
+    let reaches = |(of_bucket, bound): (&u64, f64)| {
+        calls += of_bucket;
+        #[expect(clippy::cast_precision_loss, reason = "a share of calls")]
+        let is_reached = calls > 0 && calls as f64 >= wanted;
+        is_reached.then_some(bound)
+    };
+    bounds.find_map(reaches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use crate::object::id::{Gvk, Key, Resource};
+    use crate::trace::{LeftChild, TracedObject};
+
+    fn id(name: &str) -> ObjectId {
+        let gvk = Gvk::new("example.com/v1", "Greeting");
+        let resource = Resource { gvk, plural: "greetings".into(), namespaced: true, has_status: true };
+        ObjectId { resource: Arc::new(resource), key: Key::new("n", name) }
+    }
+
+    fn object(name: &str) -> TracedObject {
+        let ObjectId { resource, key } = id(name);
+        TracedObject::new(&resource, &key)
+    }
+
+    fn read(reader: &mut ParentReader, trace: &ReconcileTrace, failing: &mut FailingParents) {
+        reader.read(&id(&trace.parent.name), trace, failing);
+    }
+
+    fn trace(parent: &str, took_us: u64, end: TraceEnd) -> ReconcileTrace {
+        ReconcileTrace {
+            controller: "CompositeController c".to_owned(),
+            parent: object(parent),
+            generation: 1,
+            resource_version: "1".to_owned(),
+            began: "2026-01-01T00:00:00.000Z".to_owned(),
+            took_us,
+            cause: "first reconcile".to_owned(),
+            steps: Vec::new(),
+            left_out: 0,
+            end,
+            next_us: None,
+            settled: None,
+        }
+    }
+
+    fn failing(names: &[&str]) -> FailingParents {
+        names.iter().map(|name| (id(name), "HookTrap")).collect()
+    }
+
+    #[test]
+    fn parents_that_fail_are_grouped_by_their_message() {
+        let mut fail = failing(&["a", "b", "c", "lost"]);
+        let mut reader = ParentReader::default();
+        for name in ["a", "b"] {
+            let message = format!("create ConfigMap n/{name}: configmaps \"{name}\" is forbidden");
+            read(&mut reader, &trace(name, 1, TraceEnd::Failed(message)), &mut fail);
+        }
+        read(&mut reader, &trace("c", 1, TraceEnd::Failed("unreachable".to_owned())), &mut fail);
+        // It failed when it was reconciled last, and does no longer.
+        read(&mut reader, &trace("d", 1, TraceEnd::Failed("unreachable".to_owned())), &mut fail);
+        let found = reader.end(&fail).failing;
+        let counts: Vec<_> = found.iter().map(|group| (group.count, group.parents.join(" "))).collect();
+        let expected = [(2, "Greeting n/a Greeting n/b"), (1, "Greeting n/lost"), (1, "Greeting n/c")]
+            .map(|(count, it)| (count, it.to_owned()));
+        assert_eq!(counts, expected);
+        assert_eq!(found[0].message, "create ConfigMap n/a: configmaps \"a\" is forbidden");
+        assert_eq!((&*found[1].message, &*found[1].category), ("", "HookTrap"));
+    }
+
+    #[test]
+    fn what_waits_is_told_with_its_reason() {
+        let mut reader = ParentReader::default();
+        let held = LeftChild { object: object("child"), why: "its deletion is under way".to_owned() };
+        let planned = |left| TracedStep::Planned { writes: Vec::new(), left, unchanged: 0, left_out: 0 };
+        let mut one = trace("a", 1, TraceEnd::Unchanged);
+        one.steps = vec![planned(vec![held.clone(), held])];
+        read(&mut reader, &one, &mut failing(&[]));
+        read(
+            &mut reader,
+            &trace("b", 1, TraceEnd::Again("another client was faster".to_owned())),
+            &mut failing(&[]),
+        );
+        // The plan that counts is the latest of a reconcile.
+        one.parent = object("c");
+        one.steps.push(planned(Vec::new()));
+        read(&mut reader, &one, &mut failing(&[]));
+        let found = reader.end(&failing(&[])).waiting;
+        let said: Vec<_> = found.iter().map(|it| (it.count, &*it.message, it.parents.join(" "))).collect();
+        let expected = [
+            (1, "another client was faster", "Greeting n/b".to_owned()),
+            (1, "its deletion is under way", "Greeting n/a".to_owned()),
+        ];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn the_slowest_come_first() {
+        let mut reader = ParentReader::default();
+        for took in [3, 9, 1, 7, 5, 8, 2] {
+            read(&mut reader, &trace(&took.to_string(), took, TraceEnd::Unchanged), &mut failing(&[]));
+        }
+        let slowest: Vec<_> = reader.end(&failing(&[])).slowest.into_iter().map(|it| it.took_us).collect();
+        assert_eq!(slowest, [9, 8, 7, 5, 3]);
+    }
+
+    #[test]
+    fn groups_and_their_names_are_bounded() {
+        let mut groups = Groups::default();
+        for number in 0..MAX_DISTINCT + 500 {
+            groups.add(&id(&number.to_string()), "HookTrap", &format!("error {number}"));
+        }
+        (0..50).for_each(|number| groups.add(&id(&format!("x{number}")), "HookTrap", "same"));
+        assert_eq!(groups.0.len(), MAX_DISTINCT + 1);
+        let found = groups.largest();
+        assert_eq!(found.len(), MAX_GROUPS + 1);
+        assert_eq!((found[0].count, found[0].parents.len()), (550, MAX_NAMED));
+        assert_eq!(found.iter().map(|group| group.count).sum::<usize>(), MAX_DISTINCT + 550);
+    }
+
+    #[test]
+    fn a_share_of_calls_is_within_the_bound_of_its_bucket() {
+        let mut durations = Durations::default();
+        assert_eq!(within(&durations, 0.5), None);
+        (durations.buckets[0], durations.buckets[3], durations.count) = (99, 1, 100);
+        let shares = [0.5, 0.99, 0.991].map(|share| within(&durations, share));
+        assert_eq!(shares, [Some(BUCKETS[0]), Some(BUCKETS[0]), Some(BUCKETS[3])]);
+        durations.count = 1000;
+        assert_eq!(within(&durations, 0.5), None, "longer than the longest bucket");
+    }
+}

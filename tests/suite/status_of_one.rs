@@ -1,0 +1,124 @@
+//! `metahook status CONTROLLER`: how one controller stands on the server that runs it, and for whom its parents are named.
+
+use std::net::SocketAddr;
+
+use acceptance::api::{CONFIG_MAP, SERVICE_ACCOUNT};
+use acceptance::fixture::Fixture;
+use acceptance::free_port::free_address;
+use acceptance::objects::{Hook, text};
+use acceptance::wait::{PATIENCE, until};
+use acceptance::webhook::{Asked, Webhook};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+fn line(test: &Fixture, server: SocketAddr, more: &[&str]) -> Vec<String> {
+    let kubeconfig = test.plane().kubeconfig().display().to_string();
+    let (name, server) = (test.name(), server.to_string());
+    let line = ["status", name, "--server", &server, "--kubeconfig", &kubeconfig];
+    line.iter().chain(more).map(|&word| word.to_owned()).collect()
+}
+
+/// Asks until the answer has all of this.
+async fn until_shown(test: &mut Fixture, server: SocketAddr, says: &[String]) -> Result<String> {
+    let line = line(test, server, &[]);
+    let server = test.server();
+    until(&format!("`metahook status` says {says:?}"), PATIENCE, async || {
+        let (said, _) = server.run(&line).await?;
+        Ok(if says.iter().all(|it| said.contains(it)) { Ok(said) } else { Err(said) })
+    })
+    .await
+}
+
+pub(crate) async fn a_controller_is_shown_with_the_parents_that_fail(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    let hook = Webhook::serve(|asked: &Asked| match text(&asked.body, "/parent/metadata/name") {
+        "good" => json!({ "status": {}, "children": [] }).into(),
+        _ => json!({ "children": "no list" }).into(),
+    });
+    let hook = hook.await?;
+    let server = free_address()?;
+    test.server().flag(&format!("--inspection-address={server}"));
+    test.serve()?;
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(Hook::webhook(&hook.url("/"))))
+        .await?;
+    for name in ["bad-1", "bad-2", "good"] {
+        test.create(test.parent(name)).await?;
+    }
+    let kind = test.kind().kind.clone();
+    let named: Vec<_> = ["bad-1", "bad-2"].map(|name| format!("{kind} {}/{name}", test.name())).into();
+    let says = [
+        format!("CompositeController {}\n", test.name()),
+        "\nready       True ParentsFailing, seen ".to_owned(),
+        "parents     3: 1 settled, 2 failing\n".to_owned(),
+        "\nFailing:\n  2 parents: HookAnswer: ".to_owned(),
+        format!("\n      {}\n", named.join(", ")),
+        "\nSlowest of the latest reconciles:\n".to_owned(),
+    ];
+    let said = until_shown(test, server, &says).await?;
+    ensure!(said.contains("\ncalls       "), "no calls: {said}");
+
+    let line_of_json = line(test, server, &["-o", "json"]);
+    let json: Value = serde_json::from_str(&test.server().run(&line_of_json).await?.0)?;
+    ensure!(json["running"]["parents"]["failing"] == 2, "{json}");
+    ensure!(json["running"]["named"]["failing"][0]["count"] == 2, "{json}");
+    ensure!(text(&json, "/reason") == "ParentsFailing" && json["status"].is_object(), "{json}");
+
+    parents_are_named_for_users_who_may_list_them(test, server, &named).await?;
+
+    test.server().stop().await?;
+    let stopped = line(test, server, &[]);
+    let failed = test.server().run(&stopped).await.err().context("a server that is stopped answers")?;
+    let failed = format!("{failed:#}");
+    ensure!(
+        failed.contains("what the server knows of the controller is not shown")
+            && failed.contains("does not answer"),
+        "{failed}"
+    );
+    test.server().start().map(drop)
+}
+
+async fn parents_are_named_for_users_who_may_list_them(
+    test: &mut Fixture,
+    server: SocketAddr,
+    named: &[String],
+) -> Result<()> {
+    test.make(&test.within(&SERVICE_ACCOUNT), json!({ "metadata": { "name": "viewer" } })).await?;
+    let name = test.name().to_owned();
+    let kubectl = test.plane().kubectl();
+    let token = kubectl.run(&["create", "token", "viewer", "-n", &name]).await?;
+    let file = test.plane().scratch().join(format!("{name}-token"));
+    std::fs::write(&file, token)?;
+    let flag = format!("--token-file={}", file.display());
+    let line = line(test, server, &[&flag]);
+    let refused = test.server().run(&line).await.err().context("it is shown to a user without rights")?;
+    let says = format!("User \"system:serviceaccount:{name}:viewer\" cannot get compositecontrollers");
+    ensure!(format!("{refused:#}").contains(&says), "{refused:#}");
+
+    let account = format!("--serviceaccount={name}:viewer");
+    let parents = format!("{}.{}", test.kind().plural, test.kind().group);
+    for (role, verb, resource, names) in [
+        ("controllers", "get", "compositecontrollers.metacontroller.k8s.io", false),
+        ("parents", "list", &*parents, true),
+    ] {
+        let role = format!("{name}-{role}");
+        let (verb, resource) = (format!("--verb={verb}"), format!("--resource={resource}"));
+        kubectl.run(&["create", "clusterrole", &role, &verb, &resource]).await?;
+        let bound = format!("--clusterrole={role}");
+        kubectl.run(&["create", "clusterrolebinding", &role, &bound, &account]).await?;
+        let server = test.server();
+        until(&format!("parents are named: {names}"), PATIENCE, async || {
+            // The API server takes a moment to know of a role.
+            let Ok((said, _)) = server.run(&line).await else { return Ok(Err("refused".to_owned())) };
+            let are_named = named.iter().all(|it| said.contains(it));
+            let are_hidden =
+                said.contains("Parents are not named") && !named.iter().any(|it| said.contains(it));
+            Ok(if names && are_named || !names && are_hidden { Ok(()) } else { Err(said) })
+        })
+        .await?;
+    }
+    for role in ["controllers", "parents"] {
+        let role = format!("{name}-{role}");
+        kubectl.run(&["delete", "clusterrole,clusterrolebinding", &role]).await?;
+    }
+    Ok(())
+}
