@@ -1,8 +1,9 @@
-//! Objects of the Prometheus Operator in the chart: off by default, and those of `manifests/observability` where they are on.
+//! Objects of the Prometheus Operator and the dashboard in the chart: off by default, and those of `manifests/observability` where they are on.
 
 use std::fs;
 
 use acceptance::fixture::Fixture;
+use acceptance::paths;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -39,6 +40,8 @@ pub(crate) async fn metrics_and_alerts_are_those_of_the_manifests(test: &mut Fix
     let helm = helm(test).await?;
     let off = Rendered::accepted(test, &helm, "off", &json!({ "metrics": null })).await?;
     ensure!(off.find("Service", &format!("{}-metrics", full_name(RELEASE))).is_none(), "{:?}", off.names());
+    let dashboard = format!("{}-dashboard", full_name(RELEASE));
+    ensure!(off.find("ConfigMap", &dashboard).is_none(), "{:?}", off.names());
     let kubectl = test.plane().kubectl();
     let file = test.plane().scratch().join(format!("{}-definitions.json", test.name()));
     fs::write(&file, json!({ "apiVersion": "v1", "kind": "List", "items": definitions() }).to_string())?;
@@ -48,7 +51,7 @@ pub(crate) async fn metrics_and_alerts_are_those_of_the_manifests(test: &mut Fix
 
     let on = |labels: Value| json!({ "enabled": true, "labels": labels });
     let values = json!({ "metrics": {
-        "serviceMonitor": on(json!({ "release": "prometheus" })), "rules": on(Value::Null),
+        "serviceMonitor": on(json!({ "release": "prometheus" })), "rules": on(Value::Null), "dashboard": { "enabled": true },
     } });
     let made = Rendered::accepted(test, &helm, "on", &values).await?;
     let full = full_name(RELEASE);
@@ -72,5 +75,10 @@ pub(crate) async fn metrics_and_alerts_are_those_of_the_manifests(test: &mut Fix
     );
     let pods = &made.get("StatefulSet", &full)?["spec"]["selector"]["matchLabels"];
     ensure!(service["spec"]["selector"] == *pods, "{service}");
+    let dashboard = made.get("ConfigMap", &dashboard)?;
+    let source = fs::read_to_string(paths::workspace().join("manifests/observability/dashboard.json"))?;
+    ensure!(dashboard["metadata"]["labels"]["grafana_dashboard"] == "1", "{dashboard}");
+    let text = dashboard["data"]["metahook.json"].as_str().context("no dashboard")?;
+    ensure!(text.trim_end() == source.trim_end(), "{text}");
     kubectl.run(&["delete", "-f", &file]).await.map(drop)
 }

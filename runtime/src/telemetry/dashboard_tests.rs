@@ -1,0 +1,202 @@
+//! The dashboard in `manifests/observability` asks for metrics and labels that a scrape has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use http::StatusCode;
+use metahook_core::api::ControllerKind;
+use metahook_core::api::hook::HookName;
+use metahook_core::api::status::Finding;
+use metahook_core::cache::budget::CacheFigures;
+use metahook_core::controller_metrics::{Called, OK, ReconcileResult};
+use serde_json::Value;
+
+use crate::memory::MemoryBudget;
+use crate::queue::QueueFigures;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::open_watches::OpenWatches;
+use crate::telemetry::standard::RequestCounts;
+
+/// Labels by metric.
+type Served = BTreeMap<String, BTreeSet<String>>;
+
+/// Labels that Prometheus adds to what it scrapes.
+const OF_TARGETS: [&str; 3] = ["job", "instance", "pod"];
+
+/// What an expression has besides metrics and labels: functions, aggregations, operators.
+const WORDS: [&str; 11] = [
+    "bool",
+    "by",
+    "count",
+    "histogram_quantile",
+    "increase",
+    "max",
+    "or",
+    "rate",
+    "sum",
+    "vector",
+    "without",
+];
+
+/// The metrics of a server that has one of everything.
+fn served() -> Served {
+    let requests = RequestCounts::new("host:6443");
+    requests.count("GET", Some(StatusCode::OK));
+    let caches = || CacheFigures { held: BTreeMap::from([("v1 Pod".to_owned(), 1)]), budget: Some(2) };
+    let metrics = Metrics::new(|| 0)
+        .with_server(&requests, &OpenWatches::default(), &MemoryBudget::new(1))
+        .with_caches(caches)
+        .with_election("metacontroller", || true);
+    let (kind, name) = (ControllerKind::Composite, "c");
+    let meter = metrics.meter(kind.as_str(), name);
+    let (hook, version, took) = (HookName::Sync, None, Duration::ZERO);
+    meter.counts().called(Called { hook, version, result: OK, took, memory: 0, instructions: 0 });
+    meter.counts().reconciled(ReconcileResult::Wrote);
+    meter.counts().wrote("create");
+    let _hosted = metrics.hosted(kind.as_str(), name, || Some(Finding::Unknown));
+    let _queue = metrics.queue(kind, name, QueueFigures::default);
+    let hooks = [HookName::Sync, HookName::Finalize, HookName::Customize];
+    let webhooks = hooks.map(|hook| metrics.webhook(kind.as_str(), name, hook, "http://h"));
+    webhooks.iter().for_each(|webhook| webhook.answered(StatusCode::OK, Duration::ZERO));
+    let text = metrics.text();
+    let mut served = Served::new();
+    for series in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, _value) = series.rsplit_once(' ').unwrap();
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let labels = labels.split("\",").filter_map(|label| Some(label.split_once("=\"")?.0.to_owned()));
+        served.entry(name.to_owned()).or_default().extend(labels);
+    }
+    served
+}
+
+/// What an expression names.
+#[derive(Debug, Default, PartialEq)]
+struct Named {
+    /// Metrics, each with the labels that it is selected by.
+    metrics: Vec<(String, BTreeSet<String>)>,
+    /// Labels that series are grouped by.
+    grouped_by: BTreeSet<String>,
+}
+
+/// Reads an expression word by word. `promtool` checks that it is one at all.
+fn named(expr: &str) -> Named {
+    let mut named = Named::default();
+    let (mut last, mut inside) = ("", None);
+    // What is quoted, and what is a range, names nothing.
+    let unquoted: String = expr.split('"').step_by(2).collect();
+    let ranges = unquoted.split('[').map(|part| part.rsplit(']').next().unwrap_or_default());
+    let rest: String = ranges.collect();
+    let boundary = |c: char| !(c.is_ascii_alphanumeric() || "_.".contains(c));
+    for word in rest.split_inclusive(boundary).flat_map(|part| {
+        let end = part.trim_end_matches(boundary).len();
+        let (word, sign) = part.split_at(end);
+        [word, sign]
+    }) {
+        match (word.trim(), inside) {
+            ("", _) => continue,
+            ("{", _) => inside = Some('{'),
+            ("(", _) if ["by", "without"].contains(&last) => inside = Some('('),
+            ("}" | ")", _) => inside = None,
+            (label, Some(bracket)) if label.starts_with(char::is_alphabetic) => match bracket {
+                '{' => drop(named.metrics.last_mut().unwrap().1.insert(label.to_owned())),
+                _ => drop(named.grouped_by.insert(label.to_owned())),
+            },
+            (metric, None) if metric.starts_with(char::is_alphabetic) && !WORDS.contains(&metric) => {
+                named.metrics.push((metric.to_owned(), BTreeSet::new()));
+            }
+            _ => {}
+        }
+        last = word.trim();
+    }
+    named
+}
+
+/// What is wrong with an expression and the labels that are shown of it.
+fn problems(expr: &str, shown: &BTreeSet<String>, served: &Served) -> Vec<String> {
+    let Named { metrics, grouped_by } = named(expr);
+    let mut found = Vec::new();
+    let mut all: BTreeSet<&str> = OF_TARGETS.into();
+    for (metric, selected_by) in &metrics {
+        let Some(labels) = served.get(metric) else {
+            found.push(format!("no server serves {metric}: {expr}"));
+            continue;
+        };
+        all.extend(labels.iter().map(String::as_str));
+        let missing = selected_by.iter().filter(|label| !labels.contains(*label));
+        let missing = missing.filter(|label| !OF_TARGETS.contains(&label.as_str()));
+        found.extend(missing.map(|label| format!("{metric} has no label {label}: {expr}")));
+    }
+    let missing = grouped_by.iter().chain(shown).filter(|label| !all.contains(label.as_str()));
+    found.extend(missing.map(|label| format!("no metric has the label {label}: {expr}")));
+    if metrics.is_empty() {
+        found.push(format!("no metric: {expr}"));
+    }
+    found
+}
+
+/// The labels that a legend such as `p50 {{name}}` shows.
+fn shown(legend: &str) -> BTreeSet<String> {
+    let parts = legend.split("{{").skip(1);
+    parts.map(|part| part.split("}}").next().unwrap().to_owned()).collect()
+}
+
+/// All expressions of the dashboard, each with the labels that are shown of it.
+fn expressions() -> Vec<(String, BTreeSet<String>)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/observability/dashboard.json");
+    let dashboard: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let of_panels = targets.map(|target| (text(&target["expr"]), shown(&text(&target["legendFormat"]))));
+    let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
+    let of_variables = variables.filter(|variable| variable["type"] == "query").map(|variable| {
+        let query = text(&variable["query"]["query"]);
+        let arguments = query.strip_prefix("label_values(").and_then(|query| query.strip_suffix(')'));
+        let (expr, label) = arguments.unwrap().rsplit_once(", ").unwrap();
+        (expr.to_owned(), BTreeSet::from([label.to_owned()]))
+    });
+    of_panels.chain(of_variables).collect()
+}
+
+#[test]
+fn the_dashboard_asks_for_what_is_served() {
+    let (served, expressions) = (served(), expressions());
+    assert!(expressions.len() > 40, "{}", expressions.len());
+    let found: Vec<_> = expressions.iter().flat_map(|(expr, shown)| problems(expr, shown, &served)).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn the_metrics_and_labels_of_an_expression_are_found() {
+    let labels = |labels: &[&str]| labels.iter().map(|label| (*label).to_owned()).collect::<BTreeSet<_>>();
+    let expr = r#"histogram_quantile(0.5, sum by (le, name) (rate(a_bucket{job=~"$x, y", name="(b)"}[$__rate_interval]))) / c > 0 or vector(0)"#;
+    let metrics = vec![("a_bucket".to_owned(), labels(&["job", "name"])), ("c".to_owned(), labels(&[]))];
+    assert_eq!(named(expr), Named { metrics, grouped_by: labels(&["le", "name"]) });
+    assert_eq!(shown("p50 {{a}} {{b}}"), labels(&["a", "b"]));
+}
+
+#[test]
+fn a_misspelt_metric_or_label_is_found() {
+    let served = served();
+    for (expr, legend, expected) in [
+        ("sum(metahook_parents)", "", vec![]),
+        ("metahook_parent", "", vec!["no server serves metahook_parent: metahook_parent"]),
+        (
+            r#"metahook_parents{controller="c"}"#,
+            "",
+            vec![r#"metahook_parents has no label controller: metahook_parents{controller="c"}"#],
+        ),
+        (
+            "sum by (kind) (metahook_parents)",
+            "{{url}}",
+            vec![
+                "no metric has the label kind: sum by (kind) (metahook_parents)",
+                "no metric has the label url: sum by (kind) (metahook_parents)",
+            ],
+        ),
+    ] {
+        assert_eq!(problems(expr, &shown(legend), &served), expected);
+    }
+}
