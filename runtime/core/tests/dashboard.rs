@@ -1,5 +1,5 @@
 //! The dashboard in `manifests/observability`: each panel says what it means, each alert has one that turns red with it, and the
-//! expressions are PromQL. The last needs `promtool`, which comes with Prometheus; where it is not installed, that test says so and
+//! expressions are of `PromQL`. The last needs `promtool`, which comes with Prometheus; where it is not installed, that test says so and
 //! ends. That servers serve the metrics is tested in `runtime/src/telemetry/dashboard_tests.rs`.
 #![allow(
     clippy::panic,

@@ -59,7 +59,9 @@ fn served() -> Served {
     let _queue = metrics.queue(kind, name, QueueFigures::default);
     let hooks = [HookName::Sync, HookName::Finalize, HookName::Customize];
     let webhooks = hooks.map(|hook| metrics.webhook(kind.as_str(), name, hook, "http://h"));
-    webhooks.iter().for_each(|webhook| webhook.answered(StatusCode::OK, Duration::ZERO));
+    for webhook in &webhooks {
+        webhook.answered(StatusCode::OK, Duration::ZERO);
+    }
     let text = metrics.text();
     let mut served = Served::new();
     for series in text.lines().filter(|line| !line.starts_with('#')) {
@@ -80,35 +82,54 @@ struct Named {
     grouped_by: BTreeSet<String>,
 }
 
-/// Reads an expression word by word. `promtool` checks that it is one at all.
-fn named(expr: &str) -> Named {
-    let mut named = Named::default();
-    let (mut last, mut inside) = ("", None);
-    // What is quoted, and what is a range, names nothing.
+/// Names, numbers and signs of an expression, without what is quoted and without ranges: these name nothing.
+fn words(expr: &str) -> Vec<String> {
     let unquoted: String = expr.split('"').step_by(2).collect();
-    let ranges = unquoted.split('[').map(|part| part.rsplit(']').next().unwrap_or_default());
-    let rest: String = ranges.collect();
-    let boundary = |c: char| !(c.is_ascii_alphanumeric() || "_.".contains(c));
-    for word in rest.split_inclusive(boundary).flat_map(|part| {
-        let end = part.trim_end_matches(boundary).len();
-        let (word, sign) = part.split_at(end);
-        [word, sign]
-    }) {
-        match (word.trim(), inside) {
-            ("", _) => continue,
-            ("{", _) => inside = Some('{'),
-            ("(", _) if ["by", "without"].contains(&last) => inside = Some('('),
-            ("}" | ")", _) => inside = None,
-            (label, Some(bracket)) if label.starts_with(char::is_alphabetic) => match bracket {
-                '{' => drop(named.metrics.last_mut().unwrap().1.insert(label.to_owned())),
-                _ => drop(named.grouped_by.insert(label.to_owned())),
-            },
-            (metric, None) if metric.starts_with(char::is_alphabetic) && !WORDS.contains(&metric) => {
+    let parts = unquoted.split('[').map(|part| part.rsplit(']').next().unwrap());
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "_.".contains(c);
+    let mut words = vec![String::new()];
+    for c in parts.collect::<String>().chars() {
+        let last = words.last_mut().unwrap();
+        if is_name(c) && last.chars().all(is_name) {
+            last.push(c);
+        } else {
+            words.push(c.to_string());
+        }
+    }
+    words.retain(|word| !word.trim().is_empty());
+    words
+}
+
+/// Where a word of an expression stands.
+enum Place {
+    /// Between `{` and `}`.
+    Selector,
+    /// In the list after `by` or `without`.
+    Grouping,
+    Other,
+}
+
+/// Finds what an expression names. Whether it is one at all is for `promtool` to say.
+fn named(expr: &str) -> Named {
+    let (mut named, mut place, mut last) = (Named::default(), Place::Other, String::new());
+    for word in words(expr) {
+        let is_name = word.starts_with(char::is_alphabetic);
+        match (word.as_str(), &place) {
+            ("{", _) => place = Place::Selector,
+            ("(", _) if ["by", "without"].contains(&last.as_str()) => place = Place::Grouping,
+            ("}" | ")", _) => place = Place::Other,
+            (label, Place::Selector) if is_name => {
+                named.metrics.last_mut().unwrap().1.insert(label.to_owned());
+            }
+            (label, Place::Grouping) if is_name => {
+                named.grouped_by.insert(label.to_owned());
+            }
+            (metric, Place::Other) if is_name && !WORDS.contains(&metric) => {
                 named.metrics.push((metric.to_owned(), BTreeSet::new()));
             }
             _ => {}
         }
-        last = word.trim();
+        last = word;
     }
     named
 }
