@@ -87,7 +87,7 @@ fn each_metric_of_an_alert_is_in_the_reference() {
 /// Helm reads no files outside of the chart.
 #[test]
 fn the_chart_has_the_same_files() {
-    for name in ["rules.yaml", "service.yaml", "servicemonitor.yaml"] {
+    for name in ["rules.yaml", "service.yaml", "servicemonitor.yaml", "dashboard.json"] {
         let (source, copy) = (
             read(&format!("manifests/observability/{name}")),
             format!("manifests/helm/observability/{name}"),

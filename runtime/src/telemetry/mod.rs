@@ -110,6 +110,8 @@ pub fn timestamp() -> String {
 }
 
 #[cfg(test)]
+mod dashboard_tests;
+#[cfg(test)]
 mod tests {
     use super::*;
 
