@@ -87,12 +87,23 @@ pub enum ServerError {
     Unreachable { address: String, why: String },
     #[error("{message}")]
     Refused { status: StatusCode, message: String },
+    #[error("the server is older than this command: it answers that {0}")]
+    Old(String),
     #[error("what the server answers is not of this version: {0}")]
     Answer(String),
     #[error(
         "--server: a token is shown there, so it has to be on localhost: write an address like 127.0.0.1:{PORT}, not {0:?}"
     )]
     Address(String),
+}
+
+/// What servers are asked.
+#[derive(Clone, Copy)]
+pub(crate) struct Question<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) object: &'a TracedObject,
+    /// Further fields of the query.
+    pub(crate) more: &'a [(&'static str, String)],
 }
 
 /// The servers that are asked: one of them leads, or each hosts other controllers.
@@ -119,7 +130,14 @@ struct Reached {
 impl ServerError {
     /// The next request gets the same answer.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Refused { status: StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST, .. })
+        matches!(
+            self,
+            Self::Old(_)
+                | Self::Refused {
+                    status: StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST | StatusCode::CONFLICT,
+                    ..
+                }
+        )
     }
 }
 
@@ -160,14 +178,17 @@ impl Inspector {
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
         servers: &mut Servers,
-        (path, object): (&str, &TracedObject),
+        question: Question<'_>,
     ) -> (Vec<T>, Option<InspectError>) {
         let (mut answers, mut failed) = (Vec::new(), None);
         for mut server in std::mem::take(&mut servers.0) {
-            match self.ask_one(&mut server, (path, object)).await {
+            match self.ask_one(&mut server, question).await {
                 Ok(answer) => answers.push(answer),
                 Err(error) => {
-                    let is_cut_off = !matches!(error, InspectError::Server(ServerError::Refused { .. }));
+                    let is_cut_off = !matches!(
+                        error,
+                        InspectError::Server(ServerError::Refused { .. } | ServerError::Old(_))
+                    );
                     failed = Some(error);
                     if is_cut_off {
                         continue;
@@ -183,24 +204,24 @@ impl Inspector {
     pub(crate) async fn reach_and_ask<T: DeserializeOwned>(
         &self,
         servers: &mut Servers,
-        about: (&str, &TracedObject),
+        question: Question<'_>,
     ) -> Result<(Vec<T>, Option<InspectError>), InspectError> {
         let unreached = self.reach(servers).await?;
-        let (answers, failed) = self.ask(servers, about).await;
+        let (answers, failed) = self.ask(servers, question).await;
         Ok((answers, failed.or(unreached.map(InspectError::from))))
     }
 
     async fn ask_one<T: DeserializeOwned>(
         &self,
         server: &mut Reached,
-        about: (&str, &TracedObject),
+        question: Question<'_>,
     ) -> Result<T, InspectError> {
         let known = server.token.take().filter(|(_, since)| since.elapsed() < MAX_TOKEN_AGE);
         let (token, since) = match known {
             Some(known) => known,
             None => (self.token(&server.account).await?, Instant::now()),
         };
-        let answer = ask(server, &token, about).await?;
+        let answer = ask(server, &token, question).await?;
         server.token = Some((token, since));
         Ok(answer)
     }
@@ -315,9 +336,9 @@ fn port(pod: &Value) -> u16 {
 async fn ask<T: DeserializeOwned>(
     server: &Reached,
     token: &str,
-    about: (&str, &TracedObject),
+    question: Question<'_>,
 ) -> Result<T, ServerError> {
-    let asked = tokio::time::timeout(ANSWER_TIMEOUT, exchange(&server.address, token, about)).await;
+    let asked = tokio::time::timeout(ANSWER_TIMEOUT, exchange(&server.address, token, question)).await;
     let unreachable = async |why: String| {
         // kubectl says why at the same moment.
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -337,6 +358,9 @@ async fn ask<T: DeserializeOwned>(
         let said: Value = serde_json::from_slice(&body).unwrap_or_default();
         let message = said.get("message").and_then(Value::as_str);
         let message = message.map_or_else(|| status.to_string(), str::to_owned);
+        if status == StatusCode::NOT_FOUND {
+            return Err(ServerError::Old(message));
+        }
         return Err(ServerError::Refused { status, message });
     }
     serde_json::from_slice(&body).map_err(|error| ServerError::Answer(error.to_string()))
@@ -345,7 +369,7 @@ async fn ask<T: DeserializeOwned>(
 async fn exchange(
     address: &str,
     token: &str,
-    (path, object): (&str, &TracedObject),
+    Question { path, object, more }: Question<'_>,
 ) -> Result<(StatusCode, Bytes), String> {
     let text = |error: &dyn std::error::Error| metahook_core::error_chain(error);
     let stream = TcpStream::connect(address).await.map_err(|error| text(&error))?;
@@ -358,6 +382,7 @@ async fn exchange(
         .append_pair("kind", &object.kind)
         .append_pair("namespace", &object.namespace)
         .append_pair("name", &object.name)
+        .extend_pairs(more)
         .finish();
     let request = Request::get(format!("{path}?{query}"))
         .header(HOST, "localhost")

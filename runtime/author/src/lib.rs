@@ -42,6 +42,7 @@ pub mod progress;
 pub mod properties;
 pub mod record;
 pub mod render;
+pub mod replay;
 pub mod request_kinds;
 pub mod rollback;
 pub mod sandbox;

@@ -30,6 +30,8 @@ pub struct Input<'a> {
     pub request: Bytes,
     /// The time that the hook's clock begins at.
     pub now: SystemTime,
+    /// The source of its random numbers. A server's come from the key of its installation; the default is the same for everybody.
+    pub seed: Seed,
 }
 
 /// The clock of a call in a simulation, which is the same in each run: it begins in 2000, as objects do there, and goes on by a
@@ -90,8 +92,7 @@ impl Sandbox {
             controller: input.controller,
             hook: input.hook,
             now: input.now,
-            // A server's come from the key of its installation; here they are the same for everybody.
-            seed: Seed::default(),
+            seed: input.seed,
             memory: &Reservation::default(),
             kept: None,
             until_stop: false,

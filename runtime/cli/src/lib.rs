@@ -27,6 +27,7 @@ pub mod record;
 #[cfg(test)]
 mod reference;
 pub mod render;
+pub mod replay;
 pub mod run;
 pub mod schema;
 pub mod status;
@@ -85,8 +86,10 @@ pub enum Command {
     Check(Box<check::Check>),
     /// Show what a controller's hooks would change in the cluster: each write is tried by a dry run, and nothing is written.
     Diff(Box<diff::Diff>),
-    /// Write live parents as cases of `metahook test`, with the objects that their hook is shown.
+    /// Write live parents as cases of `metahook test`, with the objects that their hook is shown; or the next reconciles of the server, for `metahook replay`.
     Record(Box<record::Record>),
+    /// Make the calls of a recording again, with the same requests, clocks and random numbers, and show what is answered now.
+    Replay(Box<replay::Replay>),
     /// Run one hook out of a file against a cluster, and again with each new build of it.
     Dev(Box<dev::Dev>),
     /// Print the JSON Schema of a controller's parents, requests or answers.

@@ -16,7 +16,7 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn server() -> ExitCode {
     let (out, say) = (std::io::stdout(), std::io::stderr());
-    let terminal = out.is_terminal();
+    let (terminal, colours) = (out.is_terminal(), has_colours(&out));
     let ended = match Cli::read(std::env::args_os()).command {
         Command::Serve(serve) => run(*serve).await.map_err(failure),
         Command::Rbac(rbac) => rbac.run(out, say).map_err(failure),
@@ -38,29 +38,35 @@ async fn server() -> ExitCode {
         Command::New(new) => new.run(out).map_err(|error| (2, error.into())),
         Command::Check(check) => check.run(out, say).await.map_err(|error| (error.exit_code(), error.into())),
         Command::Test(test) => {
-            let colours = has_colours(&out);
             test.run(out, say, colours).await.map_err(|error| (error.exit_code(), error.into()))
         }
         Command::Apply(apply) => apply.run(out).await.map_err(|error| (error.exit_code(), error.into())),
         Command::Delete(delete) => delete.run(out).await.map_err(|error| (error.exit_code(), error.into())),
         Command::Record(record) => Box::pin(record.run(out, say)).await.map_err(failure),
-        Command::Diff(diff) => {
-            let colours = has_colours(&out);
-            match Box::pin(diff.run(out, say, colours)).await {
-                Ok(Compared::Same) => Ok(()),
-                Ok(Compared::Differ) => return ExitCode::from(1),
-                Err(error) => Err((2, error.into())),
-            }
-        }
+        Command::Diff(diff) => return compared(Box::pin(diff.run(out, say, colours)).await),
+        Command::Replay(replay) => return compared(Box::pin(replay.run(out, say, colours)).await),
         Command::Dev(dev) => {
             // Its server makes it by far the largest.
             Box::pin(dev.run(out)).await.map_err(|error| (error.exit_code(), error.into()))
         }
         Command::Render(render) => {
-            let colours = has_colours(&out);
             render.run(out, say, colours).await.map_err(|error| (error.exit_code(), error.into()))
         }
     };
+    end(ended)
+}
+
+/// Objects or answers were compared: those that differ are no failure.
+fn compared(ended: Result<Compared, impl Into<anyhow::Error>>) -> ExitCode {
+    match ended {
+        Ok(Compared::Same) => ExitCode::SUCCESS,
+        Ok(Compared::Differ) => ExitCode::from(1),
+        Err(error) => end(Err((2, error.into()))),
+    }
+}
+
+/// Prints the error of a command, if there is one.
+fn end(ended: Result<(), (u8, anyhow::Error)>) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of a pipe has closed it: what was printed was enough.

@@ -1,33 +1,51 @@
 //! `metahook record`.
 
+use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_author::progress::Progress;
+use metahook_author::record::reconciles::{Recorder, RecorderError};
 use metahook_author::record::{RecordError, Recording};
+use metahook_core::counted;
+use metahook_core::object::id::Key;
 use metahook_server::telemetry::escape;
 
+use crate::cluster_flags::{InspectFlags, InspectorError};
 use crate::live_flags::{LiveError, LiveFlags};
+use crate::until_signal::{SignalError, until_signal};
 
 /// End of `--help`.
 const EXAMPLES: &str = "Example:
   metahook record --controller hello demo/your-name -o recorded
   metahook test recorded/tests --bless                  writes what the hook wants now
-  metahook test recorded/tests --module new.wasm        compares what another one wants";
+  metahook test recorded/tests --module new.wasm        compares what another one wants
+  metahook record --controller hello --reconciles 20 -o hello.recording
+  metahook replay hello.recording --module new.wasm     compares what another one answers";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Record {
     #[command(flatten)]
     pub live: LiveFlags,
-    /// Folder of the controller. The cases are written into `tests` below it; beside that the controller, its definitions and its hooks, where the folder has none.
-    #[arg(short = 'o', long, value_name = "FOLDER", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    /// Folder of the controller. The cases are written into `tests` below it; beside that the controller, its definitions and its hooks, where the folder has none. With --reconciles a new file.
+    #[arg(short = 'o', long, value_name = "FOLDER|FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub output: PathBuf,
     /// Write the values of Secrets, which are replaced otherwise.
     #[arg(long)]
     pub with_secrets: bool,
+    /// Record this many of the reconciles that the server does from now on, with the calls of their hooks, for `metahook replay`; of one parent, where one is named. Ctrl-C ends the recording earlier.
+    #[arg(long, value_name = "N", requires = "controller", value_parser = clap::value_parser!(u32).range(1..))]
+    pub reconciles: Option<u32>,
+    /// With --reconciles: address of the server's --inspection-address; when absent a port of its Pod is forwarded, by kubectl.
+    #[arg(long, value_name = "ADDRESS", requires = "reconciles")]
+    pub server: Option<String>,
+    /// With --reconciles: file with the token of a user who may update the controller. When absent that of the kubeconfig, else one that is made for the server's ServiceAccount.
+    #[arg(long, value_name = "FILE", requires = "reconciles")]
+    pub token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +54,16 @@ pub enum RecordCommandError {
     Live(#[from] LiveError),
     #[error(transparent)]
     Record(#[from] RecordError),
+    #[error(transparent)]
+    Inspector(#[from] InspectorError),
+    #[error(transparent)]
+    Recorder(#[from] RecorderError),
+    #[error("name one parent, or none for all")]
+    SeveralParents,
+    #[error("-o {}: it is there already, or cannot be made: name a new file", path.display())]
+    Exists { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Signal(#[from] SignalError),
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
@@ -46,6 +74,9 @@ impl Record {
     /// # Errors
     /// A hook is not called, or a file cannot be written.
     pub async fn run(&self, mut out: impl Write, mut say: impl Write) -> Result<(), RecordCommandError> {
+        if let Some(max) = self.reconciles {
+            return self.reconciles(max, out, say).await;
+        }
         let differ = self.live.differ().await?;
         for remark in differ.remarks() {
             writeln!(say, "{}", escape(remark))?;
@@ -63,6 +94,54 @@ impl Record {
         }
         let tests = self.output.join("tests").display().to_string();
         writeln!(say, "`metahook test {} --bless` writes what the hook wants", escape(&tests))?;
+        Ok(())
+    }
+
+    /// Records what the server does, into a file.
+    async fn reconciles(
+        &self,
+        max: u32,
+        mut out: impl Write,
+        mut say: impl Write,
+    ) -> Result<(), RecordCommandError> {
+        let LiveFlags { controller, parents, namespace, server_namespace, reach, .. } = &self.live;
+        let inspect = InspectFlags {
+            server: self.server.clone(),
+            server_namespace: server_namespace.clone(),
+            token_file: self.token_file.clone(),
+            reach: reach.clone(),
+        };
+        let inspector = inspect.inspector().await?;
+        let namespace = namespace.clone().unwrap_or_else(|| inspector.api.default_namespace().to_owned());
+        let parent = match &**parents {
+            [] => None,
+            [one] => Some(
+                one.split_once('/')
+                    .map_or_else(|| Key::new(&namespace, one), |(place, name)| Key::new(place, name)),
+            ),
+            _ => return Err(RecordCommandError::SeveralParents),
+        };
+        let name = controller.as_deref().unwrap_or_default();
+        let mut recorder = Recorder::of(inspector, name, parent.as_ref(), self.with_secrets).await?;
+        let path = &self.output;
+        let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let mut file = open.map_err(|source| RecordCommandError::Exists { path: path.clone(), source })?;
+        recorder.begin(&mut file)?;
+        let max = usize::try_from(max).unwrap_or(usize::MAX);
+        let step = Progress::of_stderr().step(format!("recording {max} reconciles; Ctrl-C ends it earlier"));
+        let fetching = async {
+            while recorder.fetch(max, &mut file).await? < max {}
+            Ok::<_, RecordCommandError>(())
+        };
+        until_signal(fetching).await?;
+        drop(step);
+        let (ending, remarks) = recorder.end(&mut file).await?;
+        for remark in remarks {
+            writeln!(say, "{}", escape(&remark))?;
+        }
+        let (calls, reconciles) =
+            (counted(ending.calls, "call", "calls"), counted(ending.reconciles, "reconcile", "reconciles"));
+        writeln!(out, "wrote {}: {reconciles}, {calls} of hooks", escape(&path.display().to_string()))?;
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ use metahook_author::progress::Progress;
 use metahook_author::request_kinds::with_kinds;
 use metahook_author::sandbox::{Input, LoadError, Sandbox};
 use metahook_author::yaml;
-use metahook_server::hook::wasm::run::Module;
+use metahook_server::hook::wasm::run::{Module, Seed};
 use metahook_server::hook::wasm::source::LoadedModule;
 use metahook_server::hook::{CallResult, HookCallError, LoadedHook};
 use metahook_server::telemetry::{error_chain, escape};
@@ -176,7 +176,8 @@ impl Run {
         let controller = Some(&*request.controller).filter(|name| !name.is_empty()).unwrap_or("metahook");
         let hook = request.hook;
         let loaded = LoadedModule::of_files(Arc::clone(&module), mounts);
-        let input = Input { controller, hook, request: text.into(), now: SystemTime::now() };
+        let (now, seed) = (SystemTime::now(), Seed::default());
+        let input = Input { controller, hook, request: text.into(), now, seed };
         let step = progress.step(format!("calling the {hook} hook"));
         let called = sandbox.call(&LoadedHook::Wasm { loaded, limits }, input).await;
         drop(step);

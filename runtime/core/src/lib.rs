@@ -45,6 +45,7 @@ pub mod pacing;
 pub mod presence;
 pub mod readiness;
 pub mod reconcile;
+pub mod recording;
 pub mod refused_versions;
 pub mod related;
 pub mod rollout;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use metahook_core::api::hook::{HookName, PerHook};
 use metahook_core::api::policy::Limits;
 use metahook_core::controller_metrics;
@@ -18,6 +19,7 @@ use tracing::Instrument;
 
 use crate::controller::ControllerData;
 use crate::controller::observer::{Observed, ObservedCall};
+use crate::controller::recordings::CallToRecord;
 use crate::controller::shadows::Shadows;
 use crate::controller::troubleshooting::{log_answer, log_request};
 use crate::hook::wasm::run::Log;
@@ -194,9 +196,14 @@ impl HookCaller {
             kept: self.kept_answer(hook, name, asked),
             until_stop: true,
         };
-        let called = hook.call(request.into(), context).instrument(span.clone()).await;
+        let request = Bytes::from(request);
+        let recorded = self.recorded(hook, asked, &context, &request);
+        let called = hook.call(request, context).instrument(span.clone()).await;
         if !called.answer.as_ref().is_err_and(HookCallError::is_stopping) {
             self.record((name, hook), asked, &called);
+            if let (Some(recordings), Some(call)) = (self.data.traces.recordings(), recorded) {
+                recordings.end(self.data.traces.controller(), call, &called);
+            }
             span.in_scope(|| log_stderr(&called.log));
         }
         let bytes = called.answer.map_err(|error| HookError::Call(name, error))?;
@@ -205,6 +212,19 @@ impl HookCaller {
         }
         log_answer(name, &bytes);
         Ok(HookAnswer { bytes, pure: called.pure, usage: called.usage })
+    }
+
+    /// The call, where somebody records it.
+    fn recorded(
+        &self,
+        hook: &LoadedHook,
+        asked: ParentView<'_>,
+        context: &CallContext<'_>,
+        request: &Bytes,
+    ) -> Option<CallToRecord> {
+        let recordings = self.data.traces.recordings()?;
+        let parent = (&*self.data.parents.resource, &asked.parent().key);
+        recordings.begin(self.data.traces.controller(), parent, hook, context, request)
     }
 
     fn answer_key(&self, hook: HookName, parent: &Object) -> AnswerKey {

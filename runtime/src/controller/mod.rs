@@ -9,6 +9,7 @@ pub(crate) mod host;
 pub mod observer;
 mod read_rights;
 mod reconcile;
+mod recordings;
 pub(crate) mod related;
 mod runner;
 pub(crate) mod running;

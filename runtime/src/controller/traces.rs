@@ -1,4 +1,4 @@
-//! Traces of the latest reconciles, where the server keeps them, for `metahook explain`.
+//! Traces of the latest reconciles, where the server keeps them, for `metahook explain`; and recordings of those that come.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
@@ -9,11 +9,17 @@ use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::trace::recent::{ParentId, PrintedTrace, RecentTraces, read};
 use metahook_core::trace::{ReconcileTrace, TracedObject};
 
+use super::recordings::RunningRecordings;
 use crate::sync::lock;
 
 /// Keeps nothing by default: a server without --inspection-address shows no trace.
 #[derive(Clone, Default)]
-pub(crate) struct Traces(Option<Arc<Mutex<RecentTraces>>>);
+pub(crate) struct Traces(Option<Arc<KeptTraces>>);
+
+struct KeptTraces {
+    recent: Mutex<RecentTraces>,
+    recordings: RunningRecordings,
+}
 
 /// The latest trace of each parent of a controller, as it is kept, and what the traces take.
 #[derive(Default)]
@@ -44,7 +50,12 @@ pub(crate) struct ControllerTraces {
 impl Traces {
     /// `max`: bytes of all traces.
     pub(crate) fn keeping(max: usize) -> Self {
-        Self(Some(Arc::new(Mutex::new(RecentTraces::new(max)))))
+        let recent = Mutex::new(RecentTraces::new(max));
+        Self(Some(Arc::new(KeptTraces { recent, recordings: RunningRecordings::default() })))
+    }
+
+    pub(crate) fn recordings(&self) -> Option<&RunningRecordings> {
+        self.0.as_ref().map(|kept| &kept.recordings)
     }
 
     pub(crate) fn of_controller(
@@ -58,7 +69,7 @@ impl Traces {
 
     /// The traces of the object's own reconciles, and of those that wrote it or decided about it; the latest first.
     pub(crate) fn about(&self, object: &TracedObject) -> Vec<ReconcileTrace> {
-        let found = self.0.as_ref().map(|kept| lock(kept).all());
+        let found = self.0.as_ref().map(|kept| lock(&kept.recent).all());
         read(found.unwrap_or_default(), object, |time| {
             let time = Timestamp::UNIX_EPOCH.checked_add(time).unwrap_or_default();
             print_time(time)
@@ -71,6 +82,11 @@ impl ControllerTraces {
         self.all.0.is_some()
     }
 
+    /// The recordings, where somebody may ask for one.
+    pub(crate) fn recordings(&self) -> Option<&RunningRecordings> {
+        self.all.recordings()
+    }
+
     /// The controller's kind and name.
     pub(crate) fn controller(&self) -> &str {
         &self.controller
@@ -79,16 +95,17 @@ impl ControllerTraces {
     /// The latest traces of the controller's parents of all kinds.
     pub(crate) fn latest(&self) -> LatestTraces {
         let Some(kept) = &self.all.0 else { return LatestTraces::default() };
-        let kept = lock(kept);
+        let kept = lock(&kept.recent);
         let ((traces, bytes), (all_bytes, max_bytes)) = (kept.latest(&self.controller), kept.bytes());
         LatestTraces { traces, bytes, all_bytes, max_bytes }
     }
 
     /// `trace` is made only where it is kept, and before others have to wait for it.
-    pub(crate) fn add(&self, trace: impl FnOnce() -> PrintedTrace) {
+    pub(crate) fn add<'a>(&self, trace: impl FnOnce() -> (&'a Key, PrintedTrace)) {
         if let Some(kept) = &self.all.0 {
-            let trace = trace();
-            lock(kept).add(trace);
+            let (key, trace) = trace();
+            kept.recordings.reconciled(&self.controller, key, trace.json());
+            lock(&kept.recent).add(trace);
         }
     }
 
@@ -97,7 +114,7 @@ impl ControllerTraces {
     pub(crate) fn count_settled<'a>(&self, parents: impl IntoIterator<Item = (&'a Key, Cow<'static, str>)>) {
         let Some(kept) = &self.all.0 else { return };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let mut kept = lock(kept);
+        let mut kept = lock(&kept.recent);
         for (parent, cause) in parents {
             kept.count_settled(&self.controller, (&self.parents, parent), cause, now);
         }
@@ -145,7 +162,7 @@ mod tests {
         let [one, other] =
             ["one", "other"].map(|name| all.of_controller(("CompositeController", name), &greetings()));
         for traces in [&one, &other] {
-            traces.add(|| trace(traces.controller(), &key));
+            traces.add(|| (&key, trace(traces.controller(), &key)));
         }
         one.count_settled([(&key, "resync".into()), (&key, "own writes".into())]);
         one.count_settled([(&Key::new("n", "untraced"), "resync".into())]);

@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 use metahook_core::object::id::{Key, Resource};
+use metahook_core::recording::buffer::RecordingRefused;
 use metahook_core::trace::TracedObject;
 use serde_json::{Value, json};
 
@@ -26,7 +27,7 @@ pub(super) struct User(Value);
 /// Why a request gets no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("there are /v1/reconciles and /v1/controller")]
+    #[error("there are /v1/reconciles, /v1/controller and /v1/recording")]
     Path,
     #[error("nothing can be changed here: GET alone is answered")]
     Method,
@@ -42,6 +43,8 @@ pub(super) enum Refusal {
     BadToken(String),
     #[error("User {user:?} cannot {verb} {right}")]
     Forbidden { user: String, verb: &'static str, right: String },
+    #[error(transparent)]
+    Recording(#[from] RecordingRefused),
     #[error("the API server does not say whether this may be shown: {0}")]
     Unanswered(String),
 }
@@ -58,6 +61,7 @@ impl Refusal {
             Self::Path => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Query(_) => StatusCode::BAD_REQUEST,
+            Self::Recording(_) => StatusCode::CONFLICT,
             Self::NoToken | Self::LongToken | Self::BadToken(_) => StatusCode::UNAUTHORIZED,
             Self::Page | Self::Forbidden { .. } => StatusCode::FORBIDDEN,
             Self::Unanswered(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -93,6 +97,11 @@ impl Guard {
     /// The user may `get` the object.
     pub(super) async fn may_get(&self, user: &User, object: &TracedObject) -> Result<(), Refusal> {
         self.may("get", user, object).await
+    }
+
+    /// The user may `update` the object.
+    pub(super) async fn may_update(&self, user: &User, object: &TracedObject) -> Result<(), Refusal> {
+        self.may("update", user, object).await
     }
 
     /// The user may `list` all objects of a kind.

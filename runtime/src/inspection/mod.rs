@@ -1,11 +1,12 @@
 //! Address where people look into the running server: `metahook explain` asks it for the traces of a parent or a child, `metahook
-//! status` for how a controller stands.
+//! status` for how a controller stands, `metahook record` for the reconciles that come.
 //!
 //! # Guarantees
 //! - It listens on localhost alone: users elsewhere have `kubectl` forward a port to it.
 //! - Each request has a token of the cluster. What is about an object is shown to users who may `get` that object.
 //! - No page of a browser can ask: a request names localhost as its host and has no origin.
-//! - No request changes anything.
+//! - No request changes anything. A recording takes some memory until nobody fetches it any more; it is for users who may `update` the
+//!   controller, and so may see by another hook whatever it shows.
 
 mod guard;
 
@@ -18,7 +19,10 @@ use http::header::{AUTHORIZATION, CACHE_CONTROL, HOST, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use metahook_core::api::ControllerKind;
+use metahook_core::object::id::Key;
 use metahook_core::overview::ControllerAnswer;
+use metahook_core::recording::RecordedAnswer;
+use metahook_core::recording::buffer::{FetchedLines, Subject};
 use metahook_core::trace::{Explained, ReconcileTrace, TracedObject};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -39,6 +43,14 @@ const MAX_PARENTS: usize = 20;
 
 /// Reviews may wait for the API server, and a connection ends after ten seconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
+
+const RECONCILES: &str = "/v1/reconciles";
+const CONTROLLER: &str = "/v1/controller";
+const RECORDING: &str = "/v1/recording";
+const PATHS: [&str; 3] = [RECONCILES, CONTROLLER, RECORDING];
+
+/// Bytes of the number of a recording.
+const MAX_NUMBER: usize = 64;
 
 /// Bytes of a path with its query.
 const MAX_PATH: usize = 4096;
@@ -111,32 +123,56 @@ impl Inspection {
         if request.method() != Method::GET {
             return Err(Refusal::Method);
         }
-        let about_controller = match request.uri().path() {
-            "/v1/reconciles" => false,
-            "/v1/controller" => true,
-            _ => return Err(Refusal::Path),
-        };
-        let object = object_of(request.uri())?;
+        let path = request.uri().path();
+        if !PATHS.contains(&path) {
+            return Err(Refusal::Path);
+        }
+        let query = Query::of(request.uri())?;
+        let object = query.object()?;
         let user = self.guard.user(token(request.headers())?).await?;
         self.guard.may_get(&user, &object).await?;
-        let printed = if about_controller {
-            serde_json::to_string(&self.controller(&user, &object).await?)
-        } else {
-            serde_json::to_string(&self.explained(&user, &object).await?)
+        let printed = match path {
+            CONTROLLER => serde_json::to_string(&self.controller(&user, &object).await?),
+            RECORDING => serde_json::to_string(&self.recorded(&user, &object, query).await?),
+            _ => serde_json::to_string(&self.explained(&user, &object).await?),
         };
         printed.map_err(|error| Refusal::Unanswered(error.to_string()))
     }
 
+    /// Lines of a recording since they were fetched last.
+    async fn recorded(
+        &self,
+        user: &User,
+        object: &TracedObject,
+        query: Query<'_>,
+    ) -> Result<RecordedAnswer, Refusal> {
+        let kind = kind_of(object)?;
+        self.guard.may_update(user, object).await?;
+        let parent = query
+            .field("parentName")
+            .map(|name| Key::new(&query.field("parentNamespace").unwrap_or_default(), &name));
+        let subject = Subject {
+            controller: format!("{} {}", kind.as_str(), object.name),
+            parent,
+            with_secrets: query.field("withSecrets").is_some_and(|value| value == "true"),
+        };
+        let number = query.given("number")?;
+        if number.len() > MAX_NUMBER {
+            return Err(Refusal::Query(format!("number may have {MAX_NUMBER} bytes")));
+        }
+        let hosted = self.running.find(kind, &object.name).is_some();
+        let fetched = match self.traces.recordings().filter(|_| hosted) {
+            Some(recordings) => recordings.fetch(&number, &subject)?,
+            None => FetchedLines::default(),
+        };
+        Ok(RecordedAnswer { version: version(), hosted, lines: fetched.lines, lost: fetched.lost })
+    }
+
     /// How a controller stands. Its parents are named for users who may list all of them.
     async fn controller(&self, user: &User, object: &TracedObject) -> Result<ControllerAnswer, Refusal> {
-        let kinds = [ControllerKind::Composite, ControllerKind::Decorator];
-        let kind = kinds.into_iter().find(|kind| kind.as_str() == object.kind);
-        let Some(kind) = kind.filter(|kind| is_of(*kind, object)) else {
-            return Err(Refusal::Query("kind has to be that of a controller".to_owned()));
-        };
-        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let kind = kind_of(object)?;
         let Some(running) = self.running.find(kind, &object.name) else {
-            return Ok(ControllerAnswer { version, running: None });
+            return Ok(ControllerAnswer { version: version(), running: None });
         };
         let mut names = true;
         for parents in running.parents() {
@@ -146,7 +182,7 @@ impl Inspection {
                 Err(refusal) => return Err(refusal),
             }
         }
-        Ok(ControllerAnswer { version, running: Some(running.overview(names)) })
+        Ok(ControllerAnswer { version: version(), running: Some(running.overview(names)) })
     }
 
     async fn explained(&self, user: &User, object: &TracedObject) -> Result<Explained, Refusal> {
@@ -164,15 +200,23 @@ impl Inspection {
             }
         }
         reconciles.retain(|trace| !hidden.iter().any(|parent| parent.is(&trace.parent)));
-        let version = env!("CARGO_PKG_VERSION").to_owned();
-        Ok(Explained { version, reconciles, hidden_parents: hidden.len() })
+        Ok(Explained { version: version(), reconciles, hidden_parents: hidden.len() })
     }
 }
 
-/// Whether this resource has controllers of the kind: a user could name another one, which they may get.
-fn is_of(kind: ControllerKind, object: &TracedObject) -> bool {
-    let controllers = resource(kind);
-    (&*object.group, &*object.resource) == (&*controllers.gvk.group, &*controllers.plural)
+fn version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
+}
+
+/// The kind of a controller. Its resource has to be that of the kind: a user could name another one, which they may get.
+fn kind_of(object: &TracedObject) -> Result<ControllerKind, Refusal> {
+    let is = |kind: &ControllerKind| {
+        let controllers = resource(*kind);
+        let names = [&*controllers.gvk.group, &*controllers.plural, kind.as_str()];
+        names == [&*object.group, &*object.resource, &*object.kind]
+    };
+    let found = [ControllerKind::Composite, ControllerKind::Decorator].into_iter().find(is);
+    found.ok_or_else(|| Refusal::Query("kind has to be that of a controller".to_owned()))
 }
 
 /// The other objects that traces are of, the latest first.
@@ -205,27 +249,39 @@ fn token(headers: &HeaderMap) -> Result<&str, Refusal> {
     value.and_then(|value| value.strip_prefix("Bearer ")).ok_or(Refusal::NoToken)
 }
 
-/// The object that a request asks about: `/v1/reconciles?group=example.com&resource=greetings&namespace=demo&name=a`.
-fn object_of(uri: &Uri) -> Result<TracedObject, Refusal> {
-    let query = uri.query().unwrap_or_default();
-    if query.len() > MAX_PATH {
-        return Err(Refusal::Query(format!("it has {} bytes, and {MAX_PATH} are allowed", query.len())));
+/// The query of a request, such as `/v1/reconciles?group=example.com&resource=greetings&namespace=demo&name=a`.
+struct Query<'a>(&'a str);
+
+impl<'a> Query<'a> {
+    fn of(uri: &'a Uri) -> Result<Self, Refusal> {
+        let query = uri.query().unwrap_or_default();
+        if query.len() > MAX_PATH {
+            let why = format!("it has {} bytes, and {MAX_PATH} are allowed", query.len());
+            return Err(Refusal::Query(why));
+        }
+        Ok(Self(query))
     }
-    let field = |name: &'static str| {
-        let value = form_urlencoded::parse(query.as_bytes()).find(|(field, _)| field == name);
+
+    fn field(&self, name: &str) -> Option<Cow<'a, str>> {
+        let value = form_urlencoded::parse(self.0.as_bytes()).find(|(field, _)| field == name);
         value.map(|(_, value)| value).filter(|value| !value.is_empty())
-    };
-    let given = |name: &'static str| {
-        field(name).map(Cow::into_owned).ok_or_else(|| Refusal::Query(format!("{name} is missing")))
-    };
-    let some = |name: &'static str| field(name).map(Cow::into_owned).unwrap_or_default();
-    Ok(TracedObject {
-        group: some("group"),
-        resource: given("resource")?,
-        kind: some("kind"),
-        namespace: some("namespace"),
-        name: given("name")?,
-    })
+    }
+
+    fn given(&self, name: &str) -> Result<String, Refusal> {
+        self.field(name).map(Cow::into_owned).ok_or_else(|| Refusal::Query(format!("{name} is missing")))
+    }
+
+    /// The object that is asked about.
+    fn object(&self) -> Result<TracedObject, Refusal> {
+        let some = |name: &str| self.field(name).map(Cow::into_owned).unwrap_or_default();
+        Ok(TracedObject {
+            group: some("group"),
+            resource: self.given("resource")?,
+            kind: some("kind"),
+            namespace: some("namespace"),
+            name: self.given("name")?,
+        })
+    }
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ fn add(traces: &Traces, key: &Key) {
         settled: None,
     };
     let of_controller = traces.of_controller(("CompositeController", "c"), &resource);
-    of_controller.add(|| PrintedTrace::new((&resource, key), trace));
+    of_controller.add(|| (key, PrintedTrace::new((&resource, key), trace)));
 }
 
 /// An API server that knows the token `good`, and lets its user get greetings of the namespace `n`, and what has no namespace.
@@ -157,7 +157,7 @@ async fn pages_of_browsers_are_not_answered() {
 async fn a_request_that_is_not_understood_is_told_why() {
     let good = "Host: 127.0.0.1:5\r\nAuthorization: Bearer good\r\n";
     for (path, status, says) in [
-        ("/", 404, "there are /v1/reconciles and /v1/controller"),
+        ("/", 404, "there are /v1/reconciles, /v1/controller and /v1/recording"),
         ("/v1/reconciles?name=a", 400, "resource is missing"),
         ("/v1/reconciles?resource=pods&name=", 400, "name is missing"),
     ] {

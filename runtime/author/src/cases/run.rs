@@ -21,6 +21,7 @@ use crate::request_kinds::with_kinds;
 use crate::sandbox::{Input, simulated_time};
 use crate::schemas::MAX_FAULTS;
 use crate::{line_diff, yaml};
+use metahook_server::hook::wasm::run::Seed;
 use metahook_server::telemetry::error_chain;
 
 /// Reconciles of a case, unless its plan says otherwise.
@@ -168,6 +169,7 @@ async fn calls(
             hook: request.hook,
             request: text.into(),
             now: simulated_time(number as u64),
+            seed: Seed::default(),
         };
         let called = files.sandbox.call(&hook, input).await;
         outcome.instructions += called.usage.map_or(0, |usage| usage.instructions);

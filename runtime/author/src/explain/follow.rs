@@ -12,7 +12,7 @@ use metahook_core::hash::hash64;
 use metahook_core::trace::{Explained, ReconcileTrace, TracedObject};
 
 use super::{ExplainError, Explainer, PATH, merged};
-use crate::inspected_server::{InspectError, ServerError, Servers};
+use crate::inspected_server::{InspectError, Question, ServerError, Servers};
 use crate::object_names::object_id;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -89,8 +89,8 @@ impl Follower {
                 Err(error) => Some(error),
             };
         }
-        let about = (PATH, &self.object);
-        let (answers, failed) = self.explainer.inspector.ask(&mut self.servers, about).await;
+        let question = Question { path: PATH, object: &self.object, more: &[] };
+        let (answers, failed) = self.explainer.inspector.ask(&mut self.servers, question).await;
         let failed = match failed.or(unreached) {
             Some(InspectError::Server(error)) if error.is_final() || self.has_expired(&error) => {
                 return Err(InspectError::from(error).into());

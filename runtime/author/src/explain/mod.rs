@@ -13,7 +13,7 @@ use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
 use metahook_server::cluster::objects::RequestError;
 
 use crate::controllers::{KINDS, resource};
-use crate::inspected_server::{InspectError, Inspector, ServerError, Servers};
+use crate::inspected_server::{InspectError, Inspector, Question, ServerError, Servers};
 use crate::object_names::{NameError, object_id, one_of, served};
 pub use text::{print, print_following, print_gaps};
 
@@ -61,7 +61,8 @@ impl Explainer {
 
     /// The first answer of servers that are not reached yet.
     async fn first(&self, servers: &mut Servers, object: &TracedObject) -> Result<Explained, InspectError> {
-        let (answers, failed) = self.inspector.reach_and_ask(servers, (PATH, object)).await?;
+        let (answers, failed) =
+            self.inspector.reach_and_ask(servers, Question { path: PATH, object, more: &[] }).await?;
         Answers { explained: merged(answers), failed }.whole()
     }
 

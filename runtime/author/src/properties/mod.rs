@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::call::RequestOf;
 use crate::sandbox::{Input, Sandbox};
-use metahook_server::hook::wasm::run::CallError;
+use metahook_server::hook::wasm::run::{CallError, Seed};
 use metahook_server::hook::{HookCallError, LoadedHook};
 use metahook_server::telemetry::error_chain;
 use requests::{
@@ -290,7 +290,7 @@ impl PropertyCheck {
             return Answered { answer, declined: false, usage: Usage::default() };
         };
         let controller = if of.controller.is_empty() { "metahook" } else { &of.controller };
-        let input = Input { controller, hook, request: request.into(), now };
+        let input = Input { controller, hook, request: request.into(), now, seed: Seed::default() };
         let called = self.sandbox.call(loaded, input).await;
         let declined = matches!(called.answer, Err(HookCallError::Wasm(CallError::Exit { .. })));
         let fault =

@@ -1,7 +1,7 @@
 //! `metahook record`: live parents become cases of `metahook test`, with the objects that their hook is shown.
 
 mod folder;
-mod replaced;
+pub mod reconciles;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use metahook_core::api::hook::HookName;
 use metahook_core::api::mount::is_file_name;
 use metahook_core::object::id::{Gvr, Key};
+use metahook_core::recording::secret_values::SecretValues;
 use metahook_server::cluster::dry_run::DefinitionsError;
 use serde_json::{Map, Value};
 
@@ -19,7 +20,6 @@ use crate::render::Reconciled;
 use crate::stored_hooks::{StoredHookError, stored_bytes};
 use crate::yaml;
 use folder::Folder;
-use replaced::SecretValues;
 
 /// Parents that one command records at most.
 pub const MAX_PARENTS: usize = 100;

@@ -13,7 +13,7 @@ use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 
 use crate::hook_modules::HookModules;
 use crate::sandbox::{Input, Sandbox, simulated_time};
-use metahook_server::hook::wasm::run::{Module, MountedFolder};
+use metahook_server::hook::wasm::run::{Module, MountedFolder, Seed};
 use metahook_server::hook::wasm::source::LoadedModule;
 use metahook_server::hook::web::{Pools, RedirectPolicy, Webhook};
 use metahook_server::hook::{CallResult, HookCallError, LoadedHook};
@@ -139,7 +139,7 @@ impl HookSet {
             }
             Clock::Real => SystemTime::now(),
         };
-        let input = Input { controller, hook, request: request.clone(), now };
+        let input = Input { controller, hook, request: request.clone(), now, seed: Seed::default() };
         let CallResult { answer, took, log, usage, pure, .. } = self.sandbox.call(called, input).await;
         Called {
             hook,

@@ -10,7 +10,7 @@ use metahook_server::cluster::discovery::Discovery;
 use serde::Serialize;
 
 use crate::controllers::{self, KINDS, find};
-use crate::inspected_server::{InspectError, Inspector, Servers};
+use crate::inspected_server::{InspectError, Inspector, Question, Servers};
 use crate::status::{ControllerLine, StatusError, fresh_leases, is_of_its_server};
 
 /// Where servers answer about a controller.
@@ -55,8 +55,9 @@ impl StatusReader {
         let has_server =
             object.is_some_and(|object| leases.iter().any(|lease| is_of_its_server(lease, &object, &status)));
         let line = ControllerLine::of(kind, id.key.name.to_string(), &status, has_server, Timestamp::now());
-        let about = (PATH, &TracedObject::new(&id.resource, &id.key));
-        let (running, failed) = match self.inspector.reach_and_ask(&mut self.servers, about).await {
+        let object = TracedObject::new(&id.resource, &id.key);
+        let question = Question { path: PATH, object: &object, more: &[] };
+        let (running, failed) = match self.inspector.reach_and_ask(&mut self.servers, question).await {
             Ok((answers, failed)) => {
                 let running = answers.into_iter().find_map(|answer: ControllerAnswer| answer.running);
                 let failed = failed.filter(|_| running.is_none());

@@ -221,6 +221,10 @@ impl TracedObject {
         }
     }
 
+    pub fn key(&self) -> Key {
+        Key::new(&self.namespace, &self.name)
+    }
+
     fn of(id: &ObjectId) -> Self {
         Self::new(&id.resource, &id.key)
     }

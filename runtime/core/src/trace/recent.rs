@@ -83,6 +83,10 @@ impl PrintedTrace {
         }
     }
 
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+
     fn bytes(&self) -> usize {
         self.json.len() + TRACE_OVERHEAD
     }

@@ -69,7 +69,7 @@ impl Reconciler {
                 next: outcome.delay(),
             };
             let trace = ReconcileTrace::new(reconciled, &steps, left_out);
-            PrintedTrace::new((resource, &parent.key), trace)
+            (&parent.key, PrintedTrace::new((resource, &parent.key), trace))
         });
     }
 

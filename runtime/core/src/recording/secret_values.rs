@@ -1,12 +1,14 @@
-//! Values of Secrets, replaced wherever recorded objects repeat them.
+//! Values of Secrets, replaced wherever recorded objects and answers repeat them.
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::ByteString;
-use metahook_core::children::claims::{ATTACHED_BY, MADE_BY};
-use metahook_core::json::hidden::is_secret;
-use metahook_core::json::to_go_string;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
+
+use crate::children::claims::{ATTACHED_BY, MADE_BY};
+use crate::json::hidden::is_secret;
+use crate::json::to_go_string;
 
 /// Stands for each value.
 const REPLACED: &str = "replaced";
@@ -19,19 +21,22 @@ const IDENTITY: [&str; 7] = ["apiVersion", "kind", "name", "namespace", "ownerRe
 
 /// The values of some Secrets, as they are and in base64.
 #[derive(Debug, Default)]
-pub(super) struct SecretValues(BTreeSet<String>);
+pub struct SecretValues {
+    repeated: BTreeSet<String>,
+    has_secrets: bool,
+}
 
 impl SecretValues {
     /// Takes in the values of the Secrets that an object is, or holds.
-    pub(super) fn add(&mut self, object: &Value) {
+    pub fn add(&mut self, object: &Value) {
         each(object, &mut |fields| {
             if !is_secret(fields) {
                 return;
             }
+            self.has_secrets = true;
             for value in values(fields, "data").into_iter().flatten().filter_map(Value::as_str) {
-                self.0.insert(value.to_owned());
-                let decoded = serde_json::from_value::<ByteString>(json!(value));
-                let text = decoded.ok().and_then(|bytes| String::from_utf8(bytes.0).ok());
+                self.repeated.insert(value.to_owned());
+                let text = STANDARD.decode(value).ok().and_then(|bytes| String::from_utf8(bytes).ok());
                 if let Some(text) = text {
                     self.add_text(&text);
                 }
@@ -40,7 +45,12 @@ impl SecretValues {
                 self.add_text(text);
             }
         });
-        self.0.retain(|value| value.len() >= MIN_REPEATED);
+        self.repeated.retain(|value| value.len() >= MIN_REPEATED);
+    }
+
+    /// Whether a Secret was taken in.
+    pub fn has_secrets(&self) -> bool {
+        self.has_secrets
     }
 
     /// Takes in a value: as it is, without blanks around it, and as the inside of a JSON text, as annotations repeat objects.
@@ -49,12 +59,12 @@ impl SecretValues {
             let value = json!(text);
             let printed = [value.to_string(), to_go_string(&value)];
             let inside = printed.iter().filter_map(|text| text.strip_prefix('"')?.strip_suffix('"'));
-            self.0.extend(inside.chain([text]).map(str::to_owned));
+            self.repeated.extend(inside.chain([text]).map(str::to_owned));
         }
     }
 
     /// Replaces the values of Secrets, their annotations but those that say who made them, and each text that repeats a value.
-    pub(super) fn replace(&self, object: &mut Value) {
+    pub fn replace(&self, object: &mut Value) {
         match object {
             Value::Object(fields) => {
                 if is_secret(fields) {
@@ -66,7 +76,8 @@ impl SecretValues {
             Value::Array(items) => items.iter_mut().for_each(|item| self.replace(item)),
             Value::String(text) => {
                 // The longest first: a value may be a part of another one.
-                let mut repeated: Vec<_> = self.0.iter().filter(|value| text.contains(&**value)).collect();
+                let mut repeated: Vec<_> =
+                    self.repeated.iter().filter(|value| text.contains(&**value)).collect();
                 repeated.sort_by_key(|value| std::cmp::Reverse(value.len()));
                 for value in repeated {
                     *text = text.replace(&**value, REPLACED);
@@ -96,7 +107,7 @@ fn values<'a>(
 }
 
 fn replace_values(fields: &mut Map<String, Value>) {
-    let encoded = json!(ByteString(REPLACED.as_bytes().to_vec()));
+    let encoded = json!(STANDARD.encode(REPLACED));
     for (name, stand_in) in [("data", encoded), ("stringData", json!(REPLACED))] {
         let held = fields.get_mut(name).and_then(Value::as_object_mut);
         held.into_iter().flat_map(Map::values_mut).for_each(|value| *value = stand_in.clone());

@@ -1,0 +1,294 @@
+//! Recordings: the reconciles of a running server, line by line, as `metahook record --reconciles` keeps them and `metahook replay`
+//! calls their hooks again.
+
+pub mod buffer;
+pub mod secret_values;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::api::hook::Language;
+use crate::api::policy::Limits;
+use crate::hook::Usage;
+use crate::trace::{ReconcileTrace, TracedObject};
+use secret_values::SecretValues;
+
+/// The form of the lines. A program reads those of its own form.
+pub const FORMAT: u32 = 1;
+
+/// One line of a recording, as JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RecordedLine {
+    /// The first line.
+    Recording(Beginning),
+    /// A hook was called.
+    Call(Box<RecordedCall>),
+    /// A reconcile ended. Its calls come before it.
+    Reconcile(Box<ReconcileTrace>),
+    /// What the cluster stores of a hook that was called.
+    Hook(RecordedHook),
+    /// The CustomResourceDefinition of a kind.
+    Definition(Box<Value>),
+    /// The last line.
+    End(Ending),
+}
+
+/// What the server answers to those who fetch a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedAnswer {
+    /// That of the server.
+    pub version: String,
+    /// The server runs the controller.
+    pub hosted: bool,
+    pub lines: Vec<String>,
+    /// Lines for which there was no room.
+    #[serde(default)]
+    pub lost: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Beginning {
+    pub format: u32,
+    /// That of the program that writes it.
+    pub version: String,
+    /// Its kind and name.
+    pub controller: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ending {
+    pub calls: usize,
+    pub reconciles: usize,
+    /// Lines for which the server had no room.
+    pub lost: usize,
+}
+
+/// One call of a hook, with all that its answer depends on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedCall {
+    /// The controller's name.
+    pub controller: String,
+    pub parent: TracedObject,
+    pub hook: String,
+    /// The digest of the module or script; `None`: the hook is a webhook.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<RecordedLimits>,
+    /// The folders that the hook may read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<String>,
+    /// The time that its clock began at, in nanoseconds since 1970.
+    pub now_nanos: u64,
+    /// The source of its random numbers, in base64; `None` where a Secret was replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<String>,
+    pub request: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// Why there is no answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    pub took_us: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// Values of Secrets were replaced in the request or the answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replaced: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedLimits {
+    memory: u64,
+    timeout_millis: u64,
+    instructions: u64,
+    output: u64,
+    log: u64,
+}
+
+/// A module or script as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedHook {
+    pub digest: String,
+    /// The key of its ConfigMap: the name of a script in its errors.
+    pub key: String,
+    /// The language of a script.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// In base64.
+    pub content: String,
+}
+
+impl From<Limits> for RecordedLimits {
+    fn from(Limits { memory, timeout, instructions, output, log }: Limits) -> Self {
+        let timeout_millis = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        Self { memory, timeout_millis, instructions, output, log }
+    }
+}
+
+impl From<RecordedLimits> for Limits {
+    fn from(recorded: RecordedLimits) -> Self {
+        let RecordedLimits { memory, timeout_millis, instructions, output, log } = recorded;
+        Self { memory, timeout: Duration::from_millis(timeout_millis), instructions, output, log }
+    }
+}
+
+impl RecordedHook {
+    /// `stored`: its bytes as the ConfigMap has them.
+    pub fn new(digest: String, key: String, language: Option<Language>, stored: &[u8]) -> Self {
+        let language = language.map(|language| language.as_str().to_owned());
+        Self { digest, key, language, content: STANDARD.encode(stored) }
+    }
+
+    /// The bytes as the ConfigMap has them; `None` where the recording was damaged.
+    pub fn stored(&self) -> Option<Vec<u8>> {
+        STANDARD.decode(&self.content).ok()
+    }
+
+    pub fn language(&self) -> Option<Language> {
+        Language::ALL.into_iter().find(|it| Some(it.as_str()) == self.language.as_deref())
+    }
+}
+
+impl RecordedCall {
+    /// The time that the hook's clock began at.
+    pub fn now(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_nanos(self.now_nanos)
+    }
+
+    /// The source of the hook's random numbers; `None` where there is none that can be read.
+    pub fn seed(&self) -> Option<[u8; 32]> {
+        STANDARD.decode(self.seed.as_ref()?).ok()?.try_into().ok()
+    }
+
+    /// Without the values of Secrets that its request or its answer shows. A seed goes with them: a hook may have made a password of it.
+    #[must_use]
+    pub fn without_secrets(mut self) -> Self {
+        let mut values = SecretValues::default();
+        let read = |text: &str| serde_json::from_str::<Value>(text).ok();
+        let (mut request, mut answer) = (read(&self.request), self.answer.as_deref().and_then(read));
+        for value in request.iter().chain(&answer) {
+            values.add(value);
+        }
+        if !values.has_secrets() {
+            return self;
+        }
+        for (text, value) in [(Some(&mut self.request), &mut request), (self.answer.as_mut(), &mut answer)] {
+            if let (Some(text), Some(value)) = (text, value) {
+                values.replace(value);
+                *text = value.to_string();
+            }
+        }
+        // What is no JSON may hold anything.
+        if answer.is_none() {
+            self.answer = None;
+        }
+        if let Some(error) = &mut self.error {
+            let mut value = Value::from(std::mem::take(error));
+            values.replace(&mut value);
+            value.as_str().unwrap_or_default().clone_into(error);
+        }
+        self.seed = None;
+        self.replaced = true;
+        self
+    }
+}
+
+impl RecordedLine {
+    /// The line, without its end.
+    pub fn print(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// A seed as a recording has it.
+pub fn print_seed(seed: &[u8; 32]) -> String {
+    STANDARD.encode(seed)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::policy::LimitBounds;
+
+    pub(crate) fn call(request: &Value, answer: &Value) -> RecordedCall {
+        let parent = TracedObject {
+            group: "example.com".to_owned(),
+            resource: "greetings".to_owned(),
+            kind: "Greeting".to_owned(),
+            namespace: "n".to_owned(),
+            name: "a".to_owned(),
+        };
+        RecordedCall {
+            controller: "c".to_owned(),
+            parent,
+            hook: "sync".to_owned(),
+            digest: Some("sha256:1".to_owned()),
+            limits: Some(LimitBounds::default().default.into()),
+            mounts: Vec::new(),
+            now_nanos: 1_500_000_000,
+            seed: Some(print_seed(&[7; 32])),
+            request: request.to_string(),
+            answer: Some(answer.to_string()),
+            error: None,
+            took_us: 1,
+            usage: None,
+            replaced: false,
+        }
+    }
+
+    #[test]
+    fn a_call_is_read_as_it_was_written() {
+        let call = call(&json!({ "parent": {} }), &json!({ "children": [] }));
+        let line = RecordedLine::Call(Box::new(call.clone()));
+        assert_eq!(serde_json::from_str::<RecordedLine>(&line.print()).unwrap(), line);
+        assert_eq!(call.seed(), Some([7; 32]));
+        assert_eq!(call.now(), UNIX_EPOCH + Duration::from_millis(1500));
+        assert_eq!(Limits::from(call.limits.unwrap()), LimitBounds::default().default);
+        for seed in ["", "BwcH", "no base64!", &print_seed(&[7; 32])[1..]] {
+            assert_eq!(RecordedCall { seed: Some(seed.to_owned()), ..call.clone() }.seed(), None, "{seed}");
+        }
+    }
+
+    #[test]
+    fn a_call_without_secrets_stays_as_it_is() {
+        let call = call(&json!({ "parent": { "kind": "Greeting" } }), &json!({ "children": [] }));
+        assert_eq!(call.clone().without_secrets(), call);
+    }
+
+    #[test]
+    fn the_value_of_a_secret_is_in_no_part_of_a_call() {
+        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" }, "data": { "k": "dG9wLXNlY3JldA==" } });
+        let request = json!({ "parent": {}, "related": { "Secret.v1": { "s": secret } } });
+        let answer = json!({ "children": [{ "kind": "ConfigMap", "data": { "url": "u:top-secret@h" } }] });
+        let hidden = call(&request, &answer).without_secrets();
+        let printed = RecordedLine::Call(Box::new(hidden.clone())).print();
+        assert!(!printed.contains("top-secret") && !printed.contains("dG9wLXNlY3JldA"), "{printed}");
+        assert!(hidden.replaced && hidden.seed.is_none());
+        assert!(hidden.answer.is_some_and(|answer| answer.contains("u:replaced@h")));
+        // A Secret that the hook makes.
+        let made = json!({ "children": [{ "apiVersion": "v1", "kind": "Secret", "stringData": { "k": "top-secret" } }] });
+        let hidden = call(&json!({ "parent": {} }), &made).without_secrets();
+        assert!(hidden.replaced && !hidden.answer.unwrap().contains("top-secret"));
+        // An answer that is no JSON, and an error that repeats a value.
+        let odd = RecordedCall {
+            answer: Some("top-secret".to_owned()),
+            error: Some("no such user: top-secret".to_owned()),
+            ..call(&request, &json!({}))
+        };
+        let printed = RecordedLine::Call(Box::new(odd.without_secrets())).print();
+        assert!(!printed.contains("top-secret"), "{printed}");
+    }
+}

@@ -1,0 +1,185 @@
+//! `metahook record --reconciles` and `metahook replay`: what the server did is done again, bit for bit, without a cluster.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Output;
+
+use acceptance::api::{CONFIG_MAP, SECRET, SERVICE_ACCOUNT};
+use acceptance::fixture::Fixture;
+use acceptance::free_port::free_address;
+use acceptance::objects::{Hook, config_map};
+use acceptance::paths;
+use acceptance::process::Process;
+use acceptance::wait::{PATIENCE, until};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::scripts::until_loaded;
+use crate::secrecy::base64;
+
+/// A value that no file may have.
+const HIDDEN: &str = "a-value-of-a-secret";
+
+/// It follows the time and makes random numbers; for one parent it makes a Secret.
+const SCRIPT: &str = r#"
+export function sync({ parent }) {
+  const children = [{
+    apiVersion: "v1", kind: "ConfigMap", metadata: { name: parent.metadata.name },
+    data: { random: String(Math.random()), now: String(Date.now()), spec: JSON.stringify(parent.spec) },
+  }];
+  if (parent.metadata.name === "secretive") {
+    children.push({ apiVersion: "v1", kind: "Secret", metadata: { name: "made" }, stringData: { key: "VALUE" } });
+  }
+  return { status: { word: "first" }, children };
+}
+"#;
+
+fn line(test: &Fixture, server: SocketAddr, parent: &str, file: &Path) -> Vec<String> {
+    let kubeconfig = test.plane().kubeconfig().display().to_string();
+    let (server, file) = (server.to_string(), file.display().to_string());
+    let words = ["record", "--reconciles=3", "--controller", test.name(), "-n", test.name(), "-o", &file];
+    let words = words.iter().chain(["--server", &server, "--kubeconfig", &kubeconfig, parent]);
+    words.map(|&word| word.to_owned()).collect()
+}
+
+/// Records three reconciles of a parent, whose spec changes until they are there.
+async fn record(
+    test: &mut Fixture,
+    server: SocketAddr,
+    (parent, name): (&str, &str),
+    more: &[&str],
+) -> Result<Vec<Value>> {
+    let file = test.plane().scratch().join(format!("{}-{name}", test.name()));
+    let mut line = line(test, server, parent, &file);
+    line.extend(more.iter().map(|&word| word.to_owned()));
+    let log = test.plane().logs().join(format!("{}-{name}.log", test.name()));
+    let mut recording = Process::start("metahook record", &paths::server()?, &line, &log)?;
+    let (mut number, parents) = (0, test.parents());
+    until("three reconciles are recorded", PATIENCE, async || {
+        if let Some(ended) = recording.ended()? {
+            ensure!(ended.success(), "{ended}: {}", recording.tail(20));
+            return Ok(Ok(()));
+        }
+        number += 1;
+        parents.merge(parent, &json!({ "spec": { "changes": number } })).await?;
+        Ok(Err(recording.tail(5)))
+    })
+    .await?;
+    ensure!(fs::metadata(&file)?.permissions().mode() & 0o777 == 0o600, "others may read it");
+    let lines = fs::read_to_string(&file)?;
+    lines.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+async fn replay(test: &mut Fixture, name: &str, more: &[&str]) -> Result<(Option<i32>, String)> {
+    let file = test.plane().scratch().join(format!("{}-{name}", test.name())).display().to_string();
+    let runners = paths::runners()?.display().to_string();
+    let line = [&["replay", &file, "--runners", &runners], more].concat();
+    let Output { status, stdout, stderr } = test.server().output(&line).await?;
+    let read = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok((status.code(), read(stdout) + &read(stderr)))
+}
+
+pub(crate) async fn reconciles_are_recorded_and_replayed(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    let script = SCRIPT.replace("VALUE", HIDDEN);
+    let map = config_map("hook", json!({}), json!({ "hook.js": script }));
+    test.make(&test.config_maps(), map).await?;
+    let server = free_address()?;
+    let namespaces = format!("--mount-secret-namespaces={}", test.name());
+    test.server().flag(&format!("--inspection-address={server}"));
+    test.server().flag(&namespaces);
+    test.serve()?;
+    let hook = Hook::script("javascript", test.name(), "hook", "hook.js");
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace").making(&SECRET, "InPlace");
+    test.host(controller.synced_by(hook)).await?;
+    let name = test.name().to_owned();
+    until_loaded(test, &name).await?;
+    for parent in ["open", "secretive"] {
+        test.create(test.parent(parent)).await?;
+        test.config_maps().until(parent, "made", |_| true).await?;
+    }
+
+    let lines = record(test, server, ("open", "open"), &[]).await?;
+    let calls: Vec<_> = lines.iter().filter(|line| line["call"].is_object()).collect();
+    let count = |field: &str| lines.iter().filter(|line| line[field].is_object()).count();
+    ensure!(!calls.is_empty() && count("reconcile") == 3, "{lines:?}");
+    ensure!(calls.iter().all(|line| line["call"]["parent"]["name"] == "open"), "another parent's call: {calls:?}");
+    ensure!([count("recording"), count("hook"), count("definition"), count("end")] == [1, 1, 1, 1], "{lines:?}");
+    let numbers = |call: &Value| call["call"]["answer"].as_str().map(str::to_owned);
+    ensure!(numbers(calls[0]).is_some_and(|answer| answer.contains("random")), "{calls:?}");
+    let (code, said) = replay(test, "open", &[]).await?;
+    let same = format!(": {} same, 0 different; +0 % instructions", calls.len());
+    ensure!(code == Some(0) && said.contains(&same), "it is not the same, bit for bit: {said}");
+
+    let other = test.plane().scratch().join(format!("{name}-other.js"));
+    fs::write(&other, script.replace("first", "second"))?;
+    let (code, said) = replay(test, "open", &["--module", &other.display().to_string()]).await?;
+    let differs = ["# sync hook, ", ": another answer\n", "-   word: first\n+   word: second\n", "0 same"];
+    ensure!(code == Some(1) && differs.iter().all(|one| said.contains(one)), "{said}");
+
+    // A Secret's value leaves the server where it is asked for alone.
+    let printed = |lines: &[Value]| lines.iter().map(Value::to_string).collect::<String>();
+    let without_hook = |lines: Vec<Value>| -> Vec<Value> {
+        lines.into_iter().filter(|line| !line["hook"].is_object()).collect()
+    };
+    let lines = without_hook(record(test, server, ("secretive", "hidden"), &[]).await?);
+    let text = printed(&lines);
+    ensure!(!text.contains(HIDDEN) && !text.contains(&base64(HIDDEN)), "{text}");
+    ensure!(text.contains("\"replaced\":true") && !text.contains("\"seed\""), "{text}");
+    let (_, said) = replay(test, "hidden", &[]).await?;
+    ensure!(said.contains("--with-secrets keeps them"), "{said}");
+    let lines = without_hook(record(test, server, ("secretive", "whole"), &["--with-secrets"]).await?);
+    ensure!(printed(&lines).contains(HIDDEN), "{lines:?}");
+    let (code, said) = replay(test, "whole", &[]).await?;
+    ensure!(code == Some(0), "{said}");
+
+    refuses(test, server).await
+}
+
+/// Users without the right, a file that is there, recordings that are none.
+async fn refuses(test: &mut Fixture, server: SocketAddr) -> Result<()> {
+    let name = test.name().to_owned();
+    test.make(&test.within(&SERVICE_ACCOUNT), json!({ "metadata": { "name": "viewer" } })).await?;
+    let kubectl = test.plane().kubectl();
+    let account = format!("--serviceaccount={name}:viewer");
+    let role = format!("{name}-viewer");
+    kubectl.run(&["create", "clusterrolebinding", &role, "--clusterrole=view", &account]).await?;
+    let reads = ["--verb=get,list", "--resource=compositecontrollers.metacontroller.k8s.io"];
+    kubectl.run(&["create", "clusterrole", &role, reads[0], reads[1]]).await?;
+    let bound = format!("--clusterrole={role}");
+    let more = format!("{role}-controllers");
+    kubectl.run(&["create", "clusterrolebinding", &more, &bound, &account]).await?;
+    let scratch = test.plane().scratch();
+    let token = scratch.join(format!("{name}-token"));
+    fs::write(&token, kubectl.run(&["create", "token", "viewer", "-n", &name]).await?)?;
+    let flag = format!("--token-file={}", token.display());
+    let file = scratch.join(format!("{name}-refused"));
+    let line_of = |more: &[&str]| {
+        let mut line = line(test, server, "open", &file);
+        line.extend(more.iter().map(|&word| word.to_owned()));
+        line
+    };
+    let (refused, again) = (line_of(&[&flag]), line_of(&[]));
+    let refused = test.server().run(&refused).await.err().context("it is recorded without the right")?;
+    let says = format!("User \"system:serviceaccount:{name}:viewer\" cannot update compositecontrollers");
+    ensure!(format!("{refused:#}").contains(&says), "{refused:#}");
+    let exists = test.server().run(&again).await.err().context("a file is written over")?;
+    ensure!(format!("{exists:#}").contains("it is there already"), "{exists:#}");
+    let shown = fs::read_to_string(&file)?;
+    ensure!(!shown.contains("\"call\""), "{shown}");
+    for role in [&role, &more] {
+        kubectl.run(&["delete", "clusterrolebinding", role]).await?;
+    }
+    kubectl.run(&["delete", "clusterrole", &role]).await?;
+
+    let whole = fs::read_to_string(scratch.join(format!("{name}-open")))?;
+    fs::write(scratch.join(format!("{name}-cut")), whole.get(..whole.len() - 20).context("short")?)?;
+    let (code, said) = replay(test, "cut", &[]).await?;
+    ensure!(code == Some(0) && said.contains("the recording is cut off"), "{code:?} {said}");
+    fs::write(scratch.join(format!("{name}-other")), whole.replacen("\"format\":1", "\"format\":9", 1))?;
+    let (code, said) = replay(test, "other", &[]).await?;
+    ensure!(code == Some(2) && said.contains("in the format 9, and this program reads the format 1"), "{said}");
+    Ok(())
+}
