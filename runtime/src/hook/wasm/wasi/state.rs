@@ -350,7 +350,9 @@ mod tests {
     fn the_end_of_a_long_output_is_kept_too() {
         let printed = |pieces: &[&[u8]]| {
             let mut output = Output::new(4, Reservation::default());
-            pieces.iter().for_each(|piece| output.push(piece).unwrap());
+            for piece in pieces {
+                output.push(piece).unwrap();
+            }
             assert!(output.tail.len() <= 2 * MAX_TAIL && output.tail.capacity() <= 2 * MAX_TAIL);
             output.with_tail()
         };
