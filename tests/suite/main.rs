@@ -78,8 +78,8 @@ use attacks::{
     children, compilation, deletions, events, finalizers, forged, memory, network, pacing, pauses, related,
 };
 use cases::{
-    cases_children, cases_decorators, cases_hooks, cases_languages, cases_lifecycle, cases_merging,
-    cases_unsettled, cases_upgrades, cases_values,
+    cases_answers, cases_children, cases_decorators, cases_hooks, cases_languages, cases_lifecycle,
+    cases_merging, cases_unsettled, cases_upgrades, cases_values,
 };
 use chart::{chart_metrics, chart_node, chart_releases, chart_values};
 use compat::{
@@ -664,10 +664,11 @@ fn of_scripts() -> Vec<Test> {
         },
         cases_languages::{
             c14_an_integer_is_copied_exactly_in_python_and_rust,
-            c38_what_python_cannot_print_as_json_is_refused,
-            c38_what_javascript_cannot_print_as_json_is_refused,
             c39_habits_of_python_work_and_no_state_is_left,
             c41_the_error_of_a_script_in_python_has_words_and_line,
+        },
+        cases_answers::{
+            c38_what_python_cannot_print_as_json_is_refused,
         },
     ];
     let javascript = tests![
@@ -689,6 +690,9 @@ fn of_scripts() -> Vec<Test> {
         cases_languages::{
             c14_an_integer_that_javascript_rounds_is_refused_and_no_other,
             c41_what_a_script_in_javascript_throws_has_words_and_line,
+        },
+        cases_answers::{
+            c38_what_javascript_cannot_print_as_json_is_refused,
         },
         apply::{
             a_script_is_applied_with_its_controller_up_to_its_bound,

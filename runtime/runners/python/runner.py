@@ -210,55 +210,113 @@ def respond(hook, file, code, request):
     if not code.startswith(MAGIC):
         raise ScriptError(f"{file}: its bytecode is of another runner")
     answer, line = call(hook, file, marshal.loads(code[len(MAGIC) :]), loads(request))
+    error = None
     try:
-        return dumps(answer).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        found = misfit(answer)
-        if found is None:
-            raise
-        path, what = found
-        kind = type(error).__name__
-        raise ScriptError(f"{file}:{line}: {kind}: {hook} returned {what} at {path}, which JSON does not have") from None
+        written = dumps(answer).encode()
+        if not may_differ(written):
+            return written
+    except (TypeError, ValueError, RecursionError) as raised:
+        error = raised
+    found = misfit(answer)
+    if found is None and error is None:
+        return written
+    if found is None:
+        raise error
+    path, what, kind = found
+    why = "which the server does not read exactly" if kind == "OverflowError" else "which JSON does not have"
+    kind = kind or type(error).__name__
+    raise ScriptError(f"{file}:{line}: {kind}: {hook} returned {what} at {path}, {why}")
 
 
 loads = json.loads
 dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False).encode
 
 
+# Keys that JSON's encoder writes of others than strings, such as "1" and "null", and how they begin.
+ODD_KEY = re.compile(rb"(?:-?[0-9][-+.0-9e]*|null|true|false)\Z")
+BEGINNINGS = frozenset(b"-0123456789ntf")
+# An integer that the server may not read exactly.
+LONG = re.compile(rb"[0-9]{19}")
+LEAST, LARGEST = -(1 << 63), (1 << 64) - 1
+
+# The bytes of numbers, quotes, and the last letters of null, true and false as one byte: such keys then have one end.
+AS_ONE = bytes.maketrans(b'0123456789.-"lus', b"eeeeeeeeeeeeeeee")
+END_OF_KEY = b"eee:"
+LONG_AS_ONE = b"e" * 19
+
+
+def may_differ(written):
+    """Whether an answer as it is written may be read as another one: it has keys that may be no strings, or many digits in a row.
+
+    Each answer pays for it, so it looks at bytes, and at no values.
+    """
+    flat = written.translate(AS_ONE)
+    if LONG_AS_ONE in flat and LONG.search(written):
+        return True
+    at = flat.find(END_OF_KEY)
+    while at >= 0:
+        start = written.rfind(b'"', 0, at + 2) + 1
+        if written[start] in BEGINNINGS and ODD_KEY.match(written[start : at + 2]):
+            return True
+        at = flat.find(END_OF_KEY, at + 3)
+    return False
+
+
 def misfit(answer):
-    """Path and kind of the first value of an answer that JSON does not have."""
-    todo = [("", answer, ())]
+    """Path and kind of the first value of an answer that JSON does not have, or that is read as another one; its error."""
+    todo = [(answer, (), ())]
     while todo:
-        path, value, around = todo.pop()
-        path = path[-MAX_PATH:]
-        if value is None or isinstance(value, int):
+        value, keys, around = todo.pop()
+        if value is None:
             continue
-        if isinstance(value, float):
+        if isinstance(value, str):
+            if not value.isascii() and not is_text(value):
+                return path_to(keys), "a str with half of a surrogate pair", None
+        elif isinstance(value, int):
+            if not LEAST <= value <= LARGEST:
+                return path_to(keys), "an integer of more than 64 bits", "OverflowError"
+        elif isinstance(value, float):
             if not math.isfinite(value):
-                return path, str(value)
-        elif isinstance(value, str):
-            if not is_text(value):
-                return path, "a str with half of a surrogate pair"
+                return path_to(keys), str(value), None
         elif not isinstance(value, (dict, list, tuple)):
-            return path or "its top", f"a {type(value).__name__}"
+            return path_to(keys), article(type(value).__name__), None
         elif id(value) in around:
-            return path or "its top", f"a {type(value).__name__} that holds itself"
+            return path_to(keys), f"a {type(value).__name__} that holds itself", None
         elif len(around) > MAX_NESTING:
-            return path, "one more level of nesting"
+            return path_to(keys), "one more level of nesting", None
         else:
-            below = (*around, id(value))
             if isinstance(value, dict):
                 for key in value:
-                    if isinstance(key, str) and not is_text(key):
-                        return path or "its top", "a key with half of a surrogate pair"
-                    if not (key is None or isinstance(key, (str, int, float))):
-                        return path or "its top", f"a key that is a {type(key).__name__}"
-                dot = "." if path else ""
-                inner = [(f"{path}{dot}{key}", item, below) for key, item in value.items()]
+                    if not isinstance(key, str):
+                        return path_to(keys), f"a key of type {type(key).__name__}{shown(key)}", "TypeError"
+                    if not key.isascii() and not is_text(key):
+                        return path_to(keys), "a key with half of a surrogate pair", None
+                inner = value.items()
             else:
-                inner = [(f"{path}[{at}]", item, below) for at, item in enumerate(value)]
-            todo.extend(reversed(inner))
+                inner = enumerate(value)
+            below = (*around, id(value))
+            todo.extend([(item, (keys, key), below) for key, item in inner][::-1])
     return None
+
+
+def path_to(keys):
+    """The way to a value: the key or the index of each level, the last one outermost."""
+    steps = []
+    while keys:
+        keys, key = keys
+        steps.append(f"[{key}]" if isinstance(key, int) else f".{key}")
+    return "".join(reversed(steps)).removeprefix(".")[-MAX_PATH:] or "its top"
+
+
+def article(name):
+    return f"{'an' if name[:1] in 'AEIOaeio' else 'a'} {name}"
+
+
+def shown(key):
+    """A key that JSON's encoder would write as a string."""
+    if type(key) in (int, bool):
+        return f" ({key})" if LEAST <= key <= LARGEST else ""
+    return f" ({key})" if type(key) in (float, type(None)) else ""
 
 
 def is_text(value):

@@ -1,6 +1,7 @@
 //! Field cases: what users of controllers like these have reported, each with its right behaviour. `C04` in a name is the
 //! case's number in the table of tests/README.md.
 
+pub(crate) mod cases_answers;
 pub(crate) mod cases_children;
 pub(crate) mod cases_decorators;
 pub(crate) mod cases_hooks;

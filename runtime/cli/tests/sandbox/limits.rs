@@ -205,6 +205,17 @@ async fn an_exit_code_is_a_failure_with_its_last_words() {
     assert!(run("(func $main (call $exit (i32.const 0)))", limits()).await.answer.is_ok());
 }
 
+#[tokio::test]
+async fn the_last_words_may_lie_beyond_the_limit_of_the_log() {
+    let body = "(func $main (call $print (i32.const 2) (i32.const 3)) (call $exit (i32.const 3)))";
+    for log in 0..=3 {
+        let called = run(body, Limits { log, ..limits() }).await;
+        let error = called.answer.unwrap_err().to_string();
+        assert!(error.ends_with("; last stderr output: ok"), "{log}: {error}");
+        assert_eq!(called.log.lost as u64, 3 - log);
+    }
+}
+
 /// Runs what calls into the host again and again, with instructions without end: the timeout has to hold.
 async fn ends_in_time(body: &str) -> Called {
     let limits = Limits { timeout: Duration::from_millis(200), instructions: u64::MAX >> 1, ..limits() };

@@ -5,6 +5,8 @@
     // Bytes of an error's message, and lines of a traceback.
     const MAX_MESSAGE = 1024;
     const MAX_TRACEBACK = 20;
+    // Errors of a group that are shown.
+    const MAX_CAUSES = 5;
 
     const VALUES = {
         __proto__: null,
@@ -46,6 +48,15 @@
     };
     const flat = (text) => bounded(String(text)).replace(/\s*[\r\n]+\s*/g, " ");
 
+    // What the language calls an object; a Proxy may throw.
+    const tag = (value) => {
+        try {
+            return Object.prototype.toString.call(value);
+        } catch {
+            return "[object]";
+        }
+    };
+
     // What console prints of a value.
     const shown = (value) => {
         if (typeof value === "string") return value;
@@ -55,7 +66,7 @@
                 const json = JSON.stringify(value, (_, inner) => typeof inner === "bigint" ? `${inner}n` : inner);
                 return typeof value === "bigint" ? `${value}n` : json ?? String(value);
             } catch {
-                return Object.prototype.toString.call(value);
+                return tag(value);
             }
         }
         return String(value);
@@ -225,27 +236,39 @@
         return answer;
     };
 
-    // Objects that JSON writes as if they were empty.
-    const STRANGE = [Map, Set, WeakMap, WeakSet, Promise, RegExp, Error, ArrayBuffer];
+    const with_article = (name) => `${/^[AEIO]/.test(name) ? "an" : "a"} ${name}`;
 
-    // What a value is that JSON does not write as what it is; nothing where it says itself how.
+    // What a value is that JSON does not write as what it is; nothing where it does, or says itself how. Objects that the
+    // language makes plain are not asked about, nor are those of a class.
     const strange = (value) => {
-        if (typeof value !== "symbol" && is_function(value.toJSON)) return undefined;
-        if (typeof value === "bigint") return "a BigInt";
+        if (typeof value === "bigint" || is_function(value)) {
+            if (is_function(value.toJSON)) return undefined;
+            return typeof value === "bigint" ? "a BigInt" : "a function";
+        }
         if (typeof value !== "object") return `a ${typeof value}`;
-        const name = STRANGE.find((type) => value instanceof type)?.name;
-        return name === undefined ? undefined : `${/^[AE]/.test(name) ? "an" : "a"} ${name}`;
+        const name = tag(value).slice("[object ".length, -1);
+        if (name === "Number") return Number.isFinite(Number(value)) ? undefined : `a Number of ${Number(value)}`;
+        // A Proxy of a plain object has the name of that, or none.
+        return ["", "Object", "Array", "String", "Boolean"].includes(name) ? undefined : bounded(with_article(name));
+    };
+
+    // What JSON writes in the place of an object with a method toJSON; nothing of a Date that is none.
+    const written = (value, key) => {
+        const json = value.toJSON(key);
+        return value instanceof Date && json === null ? [] : [json];
     };
 
     const unfit = (what, path) => {
-        throw new Refusal(`${file}:${line}: TypeError: ${hook} returned ${what} at ${path}, which JSON does not have`);
+        const place = path === "" ? "its top" : path;
+        throw new Refusal(`${file}:${line}: TypeError: ${hook} returned ${what} at ${place}, which JSON does not have`);
     };
 
     // An integer that may have been another one in the request.
-    const rounded = (number) => {
+    const rounded = (number, path) => {
+        const place = path === "" ? "" : ` at ${path}`;
         throw new Refusal(
-            `${file}:${line}: RangeError: ${hook} returned the integer ${number}, and JavaScript rounds those beyond ` +
-                `${Number.MAX_SAFE_INTEGER}: return it as a string, or write the hook in Python or Rust`,
+            `${file}:${line}: RangeError: ${hook} returned the integer ${number}${place}, and JavaScript rounds those ` +
+                `beyond ${Number.MAX_SAFE_INTEGER}: return it as a string, or write the hook in Python or Rust`,
         );
     };
 
@@ -265,11 +288,22 @@
             return `its ${name} cannot be read`;
         }
     };
-    const worded = (error) => `${flat(property(error, "name"))}: ${flat(property(error, "message"))}`;
+    const worded = (error) => {
+        const message = flat(property(error, "message"));
+        return message === "" ? flat(property(error, "name")) : `${flat(property(error, "name"))}: ${message}`;
+    };
     const cause = (error) => {
         const inner = property(error, "cause");
         if (inner === undefined) return "";
         return ` (from ${inner instanceof Error ? worded(inner) : flat(shown(inner))})`;
+    };
+
+    // The errors of an AggregateError.
+    const group = (error) => {
+        const inner = error instanceof AggregateError ? property(error, "errors") : undefined;
+        if (!Array.isArray(inner) || inner.length === 0) return "";
+        const some = inner.slice(0, MAX_CAUSES).map((one) => one instanceof Error ? worded(one) : flat(shown(one)));
+        return `: ${bounded(some.join("; "))}${inner.length > MAX_CAUSES ? "; ..." : ""}`;
     };
 
     const report = (thrown) => {
@@ -281,7 +315,7 @@
         const from = all.findIndex((frame) => !frame.trim().startsWith(made));
         const traceback = all.slice(Math.max(from, 0));
         const innermost = traceback.length > 0 ? line_in(traceback[0]) : undefined;
-        const last = `${file}:${innermost ?? line}: ${worded(thrown)}${cause(thrown)}`;
+        const last = `${file}:${innermost ?? line}: ${worded(thrown)}${group(thrown)}${cause(thrown)}`;
         return [...traceback.map((frame) => bounded(frame)), last].join("\n");
     };
 
@@ -306,5 +340,5 @@
     };
 
     const nothing = () => refuse_answer("what is no JSON");
-    return { begin, call, check, nothing, pending, refuse, report, rounded, strange, unfit, warm };
+    return { begin, call, check, nothing, pending, refuse, report, rounded, strange, unfit, warm, written };
 };

@@ -8,8 +8,8 @@ use rquickjs::context::intrinsic::{
 };
 use rquickjs::{Context, Ctx, Error, Function, Object, Persistent, Result, Runtime, Value};
 
-use crate::bytecode::{self, SourceKind, Loaded};
-use crate::misfit;
+use crate::bytecode::{self, Loaded, SourceKind};
+use crate::misfit::{self, Look};
 
 /// No `performance`: it has the clock's time at its start.
 type Intrinsics = (Date, Eval, RegExpCompiler, RegExp, Json, Proxy, MapSet, TypedArrays, Promise, WeakRef);
@@ -49,7 +49,9 @@ pub(crate) fn start() {
 }
 
 /// The engine; without a snapshot it begins here.
-pub(crate) fn with<R>(act: impl for<'js> FnOnce(&Ctx<'js>, &Object<'js>) -> R) -> std::result::Result<R, String> {
+pub(crate) fn with<R>(
+    act: impl for<'js> FnOnce(&Ctx<'js>, &Object<'js>) -> R,
+) -> std::result::Result<R, String> {
     start();
     let engine = ENGINE.get().ok_or("no engine")?;
     engine.context.with(|ctx| {
@@ -81,10 +83,11 @@ impl Engine {
 
 /// A call as any other, so that what is made at the first one is in the snapshot.
 fn warm<'js>(ctx: &Ctx<'js>, driver: &Object<'js>) -> Result<()> {
-    let request = ctx.json_parse(r#"{"controller":{},"parent":{"metadata":{},"spec":{}},"children":{},"related":{}}"#)?;
+    let request =
+        ctx.json_parse(r#"{"controller":{},"parent":{"metadata":{},"spec":{}},"children":{},"related":{}}"#)?;
     let warm: Function<'_> = driver.get("warm")?;
     let answer: Value<'_> = warm.call((request,))?;
-    misfit::find(driver, &answer, true)?;
+    misfit::find(driver, &answer, Look { strings: true, rounded: None })?;
     ctx.json_stringify(answer)?;
     Ok(())
 }

@@ -32,6 +32,11 @@ impl Rounded {
         }
     }
 
+    /// Whether a number of an answer, of either sign, is one of them.
+    pub(crate) fn has(&self, number: f64) -> bool {
+        self.0.contains(&number.abs().to_bits())
+    }
+
     fn add(&mut self, digits: &[u8]) {
         let digits = std::str::from_utf8(digits).unwrap_or_default();
         let Ok(double) = digits.parse::<f64>() else { return };
@@ -63,8 +68,9 @@ pub(crate) fn exact(json: &str, rounded: &Rounded) -> Result<String, String> {
     let (mut written, mut end, mut refused) = (String::with_capacity(json.len()), 0, None);
     each_large(json, |at, number| {
         let Ok(double) = number.parse::<f64>() else { return };
-        if rounded.0.contains(&double.to_bits()) {
-            refused.get_or_insert_with(|| number.to_owned());
+        if rounded.has(double) {
+            let sign = json.get(..at).filter(|before| before.ends_with('-')).map_or("", |_| "-");
+            refused.get_or_insert_with(|| format!("{sign}{number}"));
         }
         written.push_str(json.get(end..at).unwrap_or_default());
         written.push_str(&value(double).to_string());
@@ -139,6 +145,7 @@ mod tests {
                 assert_eq!(answered(&request, answer), Err("9007199254740992".to_owned()), "{request}");
             }
         }
+        assert_eq!(answered("9007199254740993", "[-9007199254740992]"), Err("-9007199254740992".to_owned()));
         // What JavaScript prints of it is another number than what came in.
         assert_eq!(
             answered("1152921504606846977", r#"[1,1152921504606847000]"#),

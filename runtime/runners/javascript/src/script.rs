@@ -2,10 +2,10 @@
 
 use rquickjs::{Ctx, Error, Function, Object, Promise, Result, Value};
 
-use crate::bytecode::{self, SourceKind, Loaded};
+use crate::bytecode::{self, Loaded, SourceKind};
 use crate::engine;
 use crate::integers::{self, Rounded};
-use crate::misfit::{self, Misfit};
+use crate::misfit::{self, Look, Misfit};
 
 /// The bytecode of a script, or where its syntax is wrong.
 pub(crate) fn compile(file: &str, source: Vec<u8>) -> std::result::Result<Vec<u8>, String> {
@@ -36,7 +36,8 @@ fn not_text(file: &str, error: &std::string::FromUtf8Error) -> String {
 
 /// The answer of a hook, as JSON.
 pub(crate) fn call(hook: &str, file: &str, request: Vec<u8>) -> std::result::Result<Vec<u8>, String> {
-    let code = std::fs::read("/hook/.code").map_err(|error| format!("{file}: cannot read /hook/.code: {error}"))?;
+    let code =
+        std::fs::read("/hook/.code").map_err(|error| format!("{file}: cannot read /hook/.code: {error}"))?;
     engine::with(|ctx, driver| {
         answer(ctx, driver, (hook, file), code, request).map_err(|error| report(ctx, driver, file, &error))
     })?
@@ -63,13 +64,13 @@ fn answer<'js>(
     let called: Value<'_> = driver.get::<_, Function<'_>>("call")?.call((namespace, request))?;
     let answer = settled(called)?;
     let answer: Value<'_> = driver.get::<_, Function<'_>>("check")?.call((answer,))?;
-    fits(driver, &answer, false)?;
+    fits(driver, &answer, Look::default())?;
     match ctx.json_stringify(answer.clone())? {
         Some(json) => {
             let json = json.to_string()?;
             // Half of a surrogate pair is written so, and so is a text that says it.
             if json.contains("\\ud") {
-                fits(driver, &answer, true)?;
+                fits(driver, &answer, Look { strings: true, ..Look::default() })?;
             }
             if !integers::has_large(&json) {
                 return Ok(json.into_bytes());
@@ -79,7 +80,10 @@ fn answer<'js>(
             match integers::exact(&json, &rounded) {
                 Ok(json) => Ok(json.into_bytes()),
                 Err(number) => {
-                    driver.get::<_, Function<'_>>("rounded")?.call::<_, ()>((number,))?;
+                    let look = Look { rounded: Some(&rounded), ..Look::default() };
+                    let place = misfit::find(driver, &answer, look)?.map(|misfit| misfit.path);
+                    let place = place.unwrap_or_default();
+                    driver.get::<_, Function<'_>>("rounded")?.call::<_, ()>((number, place))?;
                     Ok(Vec::new()) // not reached: it throws
                 }
             }
@@ -89,8 +93,8 @@ fn answer<'js>(
 }
 
 /// Refuses an answer with a value that JSON does not have.
-fn fits<'js>(driver: &Object<'js>, answer: &Value<'js>, strings: bool) -> Result<()> {
-    match misfit::find(driver, answer, strings)? {
+fn fits<'js>(driver: &Object<'js>, answer: &Value<'js>, look: Look<'_>) -> Result<()> {
+    match misfit::find(driver, answer, look)? {
         None => Ok(()),
         Some(Misfit { what, path }) => driver.get::<_, Function<'_>>("unfit")?.call((what, path)),
     }

@@ -133,6 +133,7 @@ fn sources(language: Language) -> Vec<PathBuf> {
             "src/engine.rs",
             "src/integers.rs",
             "src/main.rs",
+            "src/misfit.rs",
             "src/script.rs",
         ],
     };

@@ -119,7 +119,7 @@ impl Failure {
         Self::Panicked(panic_text(panic))
     }
 
-    pub(super) fn explain(&self, limits: &Limits, state: &CallState, log: &str) -> CallError {
+    pub(super) fn explain(&self, limits: &Limits, state: &CallState) -> CallError {
         if state.is_short() {
             return CallError::MemoryShort(MemoryShort);
         }
@@ -135,7 +135,7 @@ impl Failure {
             Self::Panicked(message) => return CallError::Bug(message.clone()),
             Self::Starting(error) => (error, String::new()),
             Self::Running(error) if state.stdout.lost == 0 => {
-                (error, format!("; then {}", stopped(error, state, log)))
+                (error, format!("; then {}", stopped(error, state)))
             }
             Self::Running(_) => return CallError::Output { budget: print_bytes(limits.output) },
         };
@@ -153,21 +153,22 @@ impl Failure {
             (None, Self::Starting(error)) if error.downcast_ref::<Trap>().is_none() => {
                 CallError::Start(shorten(&error.root_cause().to_string(), MAX_ERROR))
             }
-            (None, _) => stopped(error, state, log),
+            (None, _) => stopped(error, state),
         }
     }
 }
 
-fn stopped(error: &wasmtime::Error, state: &CallState, log: &str) -> CallError {
+fn stopped(error: &wasmtime::Error, state: &CallState) -> CallError {
     let place = place(error);
+    let log = || state.stderr.with_tail();
     let network = if state.wanted_network { "; it wanted a socket, and a hook has no network" } else { "" };
-    let said = || format!("{network}{}", last_words(log));
+    let said = || format!("{network}{}", last_words(&log()));
     match (error.downcast_ref::<Trap>(), error.downcast_ref::<Exit>()) {
         (Some(trap), _) => {
             let trap = trap.to_string().trim_start_matches("wasm trap: ").to_owned();
             CallError::Trap { trap, place, said: said() }
         }
-        (None, Some(_)) if state.is_script => CallError::Script(script_words(log) + network),
+        (None, Some(_)) if state.is_script => CallError::Script(script_words(&log()) + network),
         (None, Some(Exit(code))) => CallError::Exit { code: *code, said: said() },
         (None, None) => {
             let why = shorten(&error.root_cause().to_string(), MAX_ERROR);

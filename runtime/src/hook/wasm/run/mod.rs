@@ -333,7 +333,7 @@ impl Called {
         let pure = !state.clock.realtime_read;
         let answer = match ran.ended {
             Ok(()) => Ok(std::mem::take(&mut state.stdout.bytes)),
-            Err(failure) => Err(failure.explain(limits, &state, &log.text)),
+            Err(failure) => Err(failure.explain(limits, &state)),
         };
         // The next call takes the permit at once. After a failure other tasks run first: the backtrace of a hook that used
         // up its stack takes a millisecond, and no fuel.

@@ -66,6 +66,9 @@ pub(crate) const MAX_MEMORIES: usize = 4;
 /// Bytes that there is room for once anything is printed.
 const MIN_OUTPUT: usize = 1 << 10;
 
+/// Bytes beyond the bound that are kept at least, the last ones: a hook that fails says why at its end.
+const MAX_TAIL: usize = 8 << 10;
+
 /// The data of one instance.
 pub struct CallState {
     /// `argv`, each with a 0 behind it.
@@ -96,6 +99,8 @@ pub struct CallState {
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
     memory: Reservation,
+    /// The last bytes beyond the bound.
+    tail: Vec<u8>,
     /// Bytes beyond the bound, and the lines that begin there.
     pub(crate) lost: usize,
     pub(crate) lost_lines: usize,
@@ -189,7 +194,15 @@ impl CallState {
 impl Output {
     fn new(bound: u64, memory: Reservation) -> Self {
         let bound = usize::try_from(bound).unwrap_or(usize::MAX);
-        Self { bytes: Vec::new(), memory, lost: 0, lost_lines: 0, is_within_line: false, bound }
+        Self {
+            bytes: Vec::new(),
+            memory,
+            tail: Vec::new(),
+            lost: 0,
+            lost_lines: 0,
+            is_within_line: false,
+            bound,
+        }
     }
 
     /// Takes the output so far and the room for more, which are gone from here.
@@ -227,7 +240,34 @@ impl Output {
         }
         self.lost = self.lost.saturating_add(lost.len());
         self.count_lines(lost);
+        self.keep_tail(lost)
+    }
+
+    /// Keeps the last bytes of those beyond the bound.
+    fn keep_tail(&mut self, lost: &[u8]) -> Result<(), MemoryShort> {
+        if lost.is_empty() {
+            return Ok(());
+        }
+        if self.tail.capacity() == 0 {
+            self.memory.charge(2 * MAX_TAIL)?;
+            self.tail.reserve_exact(2 * MAX_TAIL);
+        }
+        let end = lost.get(lost.len().saturating_sub(MAX_TAIL)..).unwrap_or_default();
+        if end.len() < lost.len() {
+            self.tail.clear();
+        }
+        // Twice the bytes have room, so that few of many short writes move those before.
+        if self.tail.len() + end.len() > 2 * MAX_TAIL {
+            self.tail.drain(..self.tail.len().saturating_sub(MAX_TAIL));
+        }
+        self.tail.extend_from_slice(end);
         Ok(())
+    }
+
+    /// The output with its end, as text: what is missing between both is a new line.
+    pub(crate) fn with_tail(&self) -> String {
+        let gap = if self.lost > self.tail.len() { b"\n".as_slice() } else { b"" };
+        String::from_utf8_lossy(&[&self.bytes, gap, &self.tail].concat()).into_owned()
     }
 
     fn count_lines(&mut self, lost: &[u8]) {
@@ -304,6 +344,29 @@ mod tests {
             output.push(bytes).unwrap();
         }
         assert_eq!((output.bytes.as_slice(), output.lost, output.lost_lines), (b"abcd".as_slice(), 7, 2));
+    }
+
+    #[test]
+    fn the_end_of_a_long_output_is_kept_too() {
+        let printed = |pieces: &[&[u8]]| {
+            let mut output = Output::new(4, Reservation::default());
+            for piece in pieces {
+                output.push(piece).unwrap();
+            }
+            assert!(output.tail.len() <= 2 * MAX_TAIL && output.tail.capacity() <= 2 * MAX_TAIL);
+            output.with_tail()
+        };
+        assert_eq!(printed(&[b"ab"]), "ab");
+        assert_eq!(printed(&[b"abcd", b"e", b"f\n"]), "abcdef\n");
+        assert_eq!(printed(&["abcé".as_bytes()]), "abcé");
+        let long = vec![b'x'; 10 * MAX_TAIL];
+        assert!(printed(&[b"abcd", &long, b"\nend"]).ends_with("x\nend"));
+        assert!(printed(&[b"abcd", &long]).starts_with("abcd\nx"));
+        let lines: Vec<_> = (0..100_000).map(|line| format!("{line}\n")).collect();
+        let lines: Vec<_> = lines.iter().map(String::as_bytes).collect();
+        let kept = printed(&lines);
+        assert!(kept.starts_with("0\n1\n\n") && kept.ends_with("99998\n99999\n"));
+        assert!((MAX_TAIL..=2 * MAX_TAIL + 5).contains(&kept.len()));
     }
 
     #[test]
