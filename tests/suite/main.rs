@@ -700,9 +700,7 @@ fn of_scripts() -> Vec<Test> {
         cases_unsettled::{
             c21_a_script_that_writes_the_time_is_rationed_and_the_field_named,
         },
-        replayed::{
-            reconciles_are_recorded_and_replayed,
-        },
+        replayed::{ reconciles_are_recorded_and_replayed },
     ];
     let python = python.into_iter().chain(of_days()).map(|test| test.with_runners(&["python"]));
     python.chain(javascript.into_iter().map(|test| test.with_runners(&["javascript"]))).collect()

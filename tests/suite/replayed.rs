@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use acceptance::api::{CONFIG_MAP, SECRET, SERVICE_ACCOUNT};
 use acceptance::fixture::Fixture;
@@ -40,8 +41,8 @@ fn line(test: &Fixture, server: SocketAddr, parent: &str, file: &Path) -> Vec<St
     let kubeconfig = test.plane().kubeconfig().display().to_string();
     let (server, file) = (server.to_string(), file.display().to_string());
     let words = ["record", "--reconciles=3", "--controller", test.name(), "-n", test.name(), "-o", &file];
-    let words = words.iter().chain(["--server", &server, "--kubeconfig", &kubeconfig, parent]);
-    words.map(|&word| word.to_owned()).collect()
+    let words = words.into_iter().chain(["--server", &server, "--kubeconfig", &kubeconfig, parent]);
+    words.map(str::to_owned).collect()
 }
 
 /// Records three reconciles of a parent, whose spec changes until they are there.
@@ -56,17 +57,18 @@ async fn record(
     line.extend(more.iter().map(|&word| word.to_owned()));
     let log = test.plane().logs().join(format!("{}-{name}.log", test.name()));
     let mut recording = Process::start("metahook record", &paths::server()?, &line, &log)?;
-    let (mut number, parents) = (0, test.parents());
+    let (number, parents) = (AtomicU32::new(0), test.parents());
     until("three reconciles are recorded", PATIENCE, async || {
-        if let Some(ended) = recording.ended()? {
-            ensure!(ended.success(), "{ended}: {}", recording.tail(20));
+        if fs::read_to_string(&file).unwrap_or_default().contains("{\"end\":") {
             return Ok(Ok(()));
         }
-        number += 1;
+        let number = number.fetch_add(1, Ordering::Relaxed);
         parents.merge(parent, &json!({ "spec": { "changes": number } })).await?;
         Ok(Err(recording.tail(5)))
     })
     .await?;
+    let ended = recording.wait(PATIENCE).await?;
+    ensure!(ended.success(), "{ended}: {}", recording.tail(20));
     ensure!(fs::metadata(&file)?.permissions().mode() & 0o777 == 0o600, "others may read it");
     let lines = fs::read_to_string(&file)?;
     lines.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
@@ -105,8 +107,14 @@ pub(crate) async fn reconciles_are_recorded_and_replayed(test: &mut Fixture) -> 
     let calls: Vec<_> = lines.iter().filter(|line| line["call"].is_object()).collect();
     let count = |field: &str| lines.iter().filter(|line| line[field].is_object()).count();
     ensure!(!calls.is_empty() && count("reconcile") == 3, "{lines:?}");
-    ensure!(calls.iter().all(|line| line["call"]["parent"]["name"] == "open"), "another parent's call: {calls:?}");
-    ensure!([count("recording"), count("hook"), count("definition"), count("end")] == [1, 1, 1, 1], "{lines:?}");
+    ensure!(
+        calls.iter().all(|line| line["call"]["parent"]["name"] == "open"),
+        "another parent's call: {calls:?}"
+    );
+    ensure!(
+        [count("recording"), count("hook"), count("definition"), count("end")] == [1, 1, 1, 1],
+        "{lines:?}"
+    );
     let numbers = |call: &Value| call["call"]["answer"].as_str().map(str::to_owned);
     ensure!(numbers(calls[0]).is_some_and(|answer| answer.contains("random")), "{calls:?}");
     let (code, said) = replay(test, "open", &[]).await?;
@@ -125,9 +133,9 @@ pub(crate) async fn reconciles_are_recorded_and_replayed(test: &mut Fixture) -> 
         lines.into_iter().filter(|line| !line["hook"].is_object()).collect()
     };
     let lines = without_hook(record(test, server, ("secretive", "hidden"), &[]).await?);
-    let text = printed(&lines);
-    ensure!(!text.contains(HIDDEN) && !text.contains(&base64(HIDDEN)), "{text}");
-    ensure!(text.contains("\"replaced\":true") && !text.contains("\"seed\""), "{text}");
+    let all = printed(&lines);
+    ensure!(!all.contains(HIDDEN) && !all.contains(&base64(HIDDEN)), "{all}");
+    ensure!(all.contains("\"replaced\":true") && !all.contains("\"seed\""), "{all}");
     let (_, said) = replay(test, "hidden", &[]).await?;
     ensure!(said.contains("--with-secrets keeps them"), "{said}");
     let lines = without_hook(record(test, server, ("secretive", "whole"), &["--with-secrets"]).await?);
@@ -151,7 +159,7 @@ async fn refuses(test: &mut Fixture, server: SocketAddr) -> Result<()> {
     let bound = format!("--clusterrole={role}");
     let more = format!("{role}-controllers");
     kubectl.run(&["create", "clusterrolebinding", &more, &bound, &account]).await?;
-    let scratch = test.plane().scratch();
+    let scratch = test.plane().scratch().to_owned();
     let token = scratch.join(format!("{name}-token"));
     fs::write(&token, kubectl.run(&["create", "token", "viewer", "-n", &name]).await?)?;
     let flag = format!("--token-file={}", token.display());
@@ -180,6 +188,9 @@ async fn refuses(test: &mut Fixture, server: SocketAddr) -> Result<()> {
     ensure!(code == Some(0) && said.contains("the recording is cut off"), "{code:?} {said}");
     fs::write(scratch.join(format!("{name}-other")), whole.replacen("\"format\":1", "\"format\":9", 1))?;
     let (code, said) = replay(test, "other", &[]).await?;
-    ensure!(code == Some(2) && said.contains("in the format 9, and this program reads the format 1"), "{said}");
+    ensure!(
+        code == Some(2) && said.contains("in the format 9, and this program reads the format 1"),
+        "{said}"
+    );
     Ok(())
 }

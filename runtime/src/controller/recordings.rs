@@ -49,6 +49,11 @@ impl RunningRecordings {
         fetched
     }
 
+    /// See [`Recordings::end`].
+    pub(crate) fn finish(&self, number: &str, subject: &Subject) {
+        lock(&self.all).end(number, subject);
+    }
+
     fn wanted(&self, controller: &str, parent: &Key) -> Option<[bool; 2]> {
         if !self.is_any.load(Ordering::Relaxed) {
             return None;

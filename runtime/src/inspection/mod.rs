@@ -161,7 +161,12 @@ impl Inspection {
             return Err(Refusal::Query(format!("number may have {MAX_NUMBER} bytes")));
         }
         let hosted = self.running.find(kind, &object.name).is_some();
+        let ends = query.field("end").is_some();
         let fetched = match self.traces.recordings().filter(|_| hosted) {
+            Some(recordings) if ends => {
+                recordings.finish(&number, &subject);
+                FetchedLines::default()
+            }
             Some(recordings) => recordings.fetch(&number, &subject)?,
             None => FetchedLines::default(),
         };

@@ -27,7 +27,11 @@ pub(crate) const PAGES: [&str; 7] = [
 ];
 
 /// Parts of commands that are typed nowhere, each with the reason. `ON_A_NODE` has those that are typed there.
-const NOT_HERE: [(&str, &str); 1] = [("cargo run", "it builds the server that runs here")];
+const NOT_HERE: [(&str, &str); 3] = [
+    ("cargo run", "it builds the server that runs here"),
+    ("--reconciles", "it waits for reconciles: `replayed` types it"),
+    ("metahook replay", "it reads what --reconciles wrote: `replayed` types it"),
+];
 
 const SCRIPT: &str = r#"
 def sync(parent, children):

@@ -149,6 +149,10 @@ impl Recorder {
     /// The file cannot be written.
     pub async fn end(mut self, out: &mut impl Write) -> Result<(Ending, Vec<String>), RecorderError> {
         let mut remarks = Vec::new();
+        self.more.push(("end", true.to_string()));
+        let question = Question { path: PATH, object: &self.object, more: &self.more };
+        // Else the server ends it after half a minute.
+        drop(self.inspector.ask::<RecordedAnswer>(&mut self.servers, question).await);
         for (place, _) in modules_of(&self.controller) {
             let stored = stored_bytes(&self.inspector.api, &place).await;
             let stored = match stored {

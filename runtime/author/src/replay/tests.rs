@@ -61,7 +61,7 @@ fn a_recording_is_read_whole() {
 fn what_is_no_recording_or_is_cut_off_is_told() {
     let one = RecordedLine::Call(Box::new(call(None)));
     let whole = printed(&[begin(FORMAT), one.clone(), one.clone(), end()]);
-    for text in ["", "{}\n", "apiVersion: v1\n", &printed(&[one.clone()])] {
+    for text in ["", "{}\n", "apiVersion: v1\n", &printed(std::slice::from_ref(&one))] {
         assert_eq!(
             read(text).unwrap_err(),
             "file: this is no recording: `metahook record --reconciles` writes one",
@@ -79,7 +79,7 @@ fn what_is_no_recording_or_is_cut_off_is_told() {
     // Cut at each byte: no more than what is whole is read, and that it is cut is said.
     let first = begin(FORMAT).print().len() + 1 + one.print().len() + 1;
     for length in first..whole.len() - 1 {
-        let recorded = read(&whole[..length]).unwrap();
+        let recorded = read(whole.get(..length).unwrap()).unwrap();
         let cut = &recorded.remarks[..];
         assert!(matches!(cut, [one] if one.starts_with("the recording is cut off")), "{length}: {cut:?}");
     }

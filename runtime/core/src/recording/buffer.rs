@@ -85,6 +85,13 @@ impl Recordings {
         Ok(FetchedLines::default())
     }
 
+    /// Ends the recording.
+    pub fn end(&mut self, number: &str, subject: &Subject) {
+        if self.0.get(number).is_some_and(|recording| recording.subject == *subject) {
+            self.0.remove(number);
+        }
+    }
+
     /// Whether some recording is about a parent of a controller: one with the values of Secrets, one without.
     pub fn wanted(&self, controller: &str, parent: &Key, now: Duration) -> [bool; 2] {
         [true, false].map(|with_secrets| {
@@ -175,6 +182,10 @@ mod tests {
         assert_eq!((fetched.lines.len(), fetched.lost), (2, 2));
         add(&mut all, "c", "a", "x");
         assert_eq!(all.fetch("1", &subject("c", None), NOW).unwrap().lines, ["x"]);
+        all.end("2", &subject("d", None));
+        assert_eq!(all.fetch("3", &subject("c", None), NOW), Err(RecordingRefused::TooMany));
+        all.end("2", &subject("c", None));
+        assert!(all.fetch("2", &subject("c", None), NOW).is_ok());
         // Nobody fetches the other one.
         let later = NOW + IDLE_TIMEOUT;
         assert_eq!(all.wanted("c", &Key::new("n", "a"), later), [false, false]);

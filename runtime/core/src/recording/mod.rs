@@ -257,7 +257,7 @@ pub(crate) mod tests {
         assert_eq!(call.seed(), Some([7; 32]));
         assert_eq!(call.now(), UNIX_EPOCH + Duration::from_millis(1500));
         assert_eq!(Limits::from(call.limits.unwrap()), LimitBounds::default().default);
-        for seed in ["", "BwcH", "no base64!", &print_seed(&[7; 32])[1..]] {
+        for seed in ["", "BwcH", "no base64!", &print_seed(&[7; 32]).repeat(2)] {
             assert_eq!(RecordedCall { seed: Some(seed.to_owned()), ..call.clone() }.seed(), None, "{seed}");
         }
     }
