@@ -56,8 +56,7 @@ pub(crate) async fn a_hook_in_python_is_called_soon_after_the_server_starts(
     test.at_most("of it: Python makes bytecode of the script", script - runner, "ms", 1000.0)?;
     test.at_most("of it: caches of parents and children, and the call", called - script, "ms", 1000.0)?;
     println!(
-        "first call of a hook in Python: {:.0} ms after the server's start (serving {:.0}, interpreter {:.0}, script {:.0})",
-        called, serving, runner, script,
+        "first call of a hook in Python: {called:.0} ms after the server's start (serving {serving:.0}, interpreter {runner:.0}, script {script:.0})",
     );
     Ok(())
 }
