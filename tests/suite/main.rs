@@ -21,6 +21,7 @@ mod dev;
 mod diff;
 mod diff_states;
 mod explain;
+mod first_calls;
 mod gallery;
 mod gallery_copies;
 mod gallery_scripts;
@@ -648,6 +649,9 @@ fn of_scripts() -> Vec<Test> {
     let python = tests![
         scripts::{
             a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a_line,
+        },
+        first_calls::{
+            a_hook_in_python_is_called_soon_after_the_server_starts,
         },
         gallery_scripts::{
             cases_and_properties_of_each_guest_in_python_hold,

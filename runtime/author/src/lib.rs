@@ -4,7 +4,7 @@
 //! modules are called by [`metahook_server::hook::wasm`]. Without a cluster:
 //!
 //! - `documents`, `folders`, `yaml`, `kinds`, `schemas`: files, and what is known of the objects in them
-//! - `hook_modules`, `sandbox`, `call`, `request_kinds`: hooks of files, and their requests and answers
+//! - `build_command`, `hook_modules`, `sandbox`, `call`, `request_kinds`: hooks of files, and their requests and answers
 //! - `render`, `cases`, `properties`, `line_diff`: plans of objects in files, compared with what is expected
 //! - `scaffold`: a new hook
 //!
@@ -20,6 +20,7 @@
 //!
 //! - `progress`: steps of commands that take long, told on a terminal
 
+pub mod build_command;
 pub mod call;
 pub mod cases;
 mod controllers;

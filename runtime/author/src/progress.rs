@@ -69,8 +69,13 @@ impl Progress {
 
     /// Who cannot read it loses nothing.
     fn tell(&self, what: &str) {
+        self.note(&format!("{what} …"));
+    }
+
+    /// Shows at once what a user waits for.
+    pub(crate) fn note(&self, what: &str) {
         if let Some(to) = &self.to {
-            drop(writeln!(lock(to), "metahook: {} …", escape(what)));
+            drop(writeln!(lock(to), "metahook: {}", escape(what)));
         }
     }
 }

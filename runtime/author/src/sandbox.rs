@@ -8,11 +8,13 @@ use bytes::Bytes;
 use metahook_core::api::hook::{HookName, Language};
 use metahook_core::api::policy::LimitBounds;
 
+use crate::build_command::build_command_of;
 use crate::documents::{DocumentError, read_bytes};
 use crate::hook_modules::HookFile;
+use crate::progress::Progress;
 use metahook_server::hook::wasm::compile::{ModuleError, ModuleSettings};
 use metahook_server::hook::wasm::run::{EngineError, Module, Reservation, RuntimeSettings, Seed};
-use metahook_server::hook::wasm::source::ModuleRegistry;
+use metahook_server::hook::wasm::source::{ModuleRegistry, RunnerCompilation};
 use metahook_server::hook::{CallContext, CallResult, LoadedHook};
 
 /// A runtime for modules that lie in files.
@@ -44,12 +46,32 @@ pub(crate) fn simulated_time(calls: u64) -> SystemTime {
 pub enum LoadError {
     #[error(transparent)]
     Engine(#[from] EngineError),
-    #[error("the module (`cargo build --target wasm32-wasip1 --release` makes one)")]
-    File(#[source] DocumentError),
+    #[error("the module (`{build}` makes one)")]
+    File { build: &'static str, source: DocumentError },
     #[error("the script")]
     Script(#[source] DocumentError),
     #[error("{}", path.display())]
     Module { path: PathBuf, source: ModuleError },
+}
+
+/// What an author reads who waits for an interpreter.
+fn said(compilation: &RunnerCompilation) -> String {
+    match compilation {
+        RunnerCompilation::Begins { language, code, refused } => {
+            let why = match refused {
+                Some(why) => format!("{} is not used: {why}", code.display()),
+                None => format!("{} is missing", code.display()),
+            };
+            let folder = code.parent().unwrap_or(Path::new("")).display();
+            let keeps =
+                format!("`metahook compile-runners --runners {folder}` compiles it once and keeps it");
+            format!("compiling the interpreter of {}, as {why}; {keeps}", language.title())
+        }
+        RunnerCompilation::Ended { language, took } => {
+            let seconds = took.as_secs_f64();
+            format!("the interpreter of {} is compiled, after {seconds:.1} s", language.title())
+        }
+    }
 }
 
 impl LoadError {
@@ -63,14 +85,19 @@ impl Sandbox {
     pub fn new(modules: ModuleSettings) -> Result<Self, LoadError> {
         let max_file = modules.bounds.size;
         let settings = RuntimeSettings { concurrency: 1, limits: LimitBounds::default(), modules };
-        Ok(Self { modules: Arc::new(ModuleRegistry::new(&settings)?), max_file })
+        let modules = Arc::new(ModuleRegistry::new(&settings)?);
+        let progress = Progress::of_stderr();
+        modules.on_runner_compilation(move |compilation| progress.note(&said(&compilation)));
+        Ok(Self { modules, max_file })
     }
 
     /// Loads a module as it is stored, plain or compressed, or a script.
     pub async fn load(&self, file: &HookFile) -> Result<Arc<Module>, LoadError> {
         let HookFile { path, language } = file;
-        let absent = if language.is_some() { LoadError::Script } else { LoadError::File };
-        let stored = read_bytes(path, self.max_file).map_err(absent)?;
+        let stored = read_bytes(path, self.max_file).map_err(|source| match language {
+            Some(_) => LoadError::Script(source),
+            None => LoadError::File { build: build_command_of(path), source },
+        })?;
         self.load_stored(path, *language, stored).await
     }
 

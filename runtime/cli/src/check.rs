@@ -15,7 +15,7 @@ use crate::author_flags::{
 };
 use crate::cluster_flags::{ClusterError, ClusterFlags};
 use crate::first_lines::first_lines;
-use metahook_author::call::{ObjectError, RequestOf, check_request};
+use metahook_author::call::{ObjectError, check_request};
 use metahook_author::documents::{self, Document, DocumentError};
 use metahook_author::hook_modules::{FoundFiles, HookFile, HookFileError, HookModules};
 use metahook_author::kinds::KnownKinds;
@@ -25,7 +25,7 @@ use metahook_author::properties::{PropertyCheck, Sample, Verdict, Violation};
 use metahook_author::render::Simulation;
 use metahook_author::render::hooks::{HookFiles, HookSetError};
 use metahook_author::render::setup::{Options, SetupError, hook_kinds};
-use metahook_author::request_kinds::with_kinds;
+use metahook_author::request_kinds::{hook_of, with_kinds};
 use metahook_author::yaml;
 use metahook_server::cluster::api_client::Unreachable;
 use metahook_server::telemetry::escape;
@@ -97,9 +97,10 @@ impl CheckError {
             SetupError::Hooks(HookSetError::NoScript { hook, key }) => {
                 Self::OtherFile { hook, remedy: format!("put {key} beside the controller's file") }
             }
-            SetupError::Hooks(HookSetError::NoModule(hook)) => {
-                Self::OtherFile { hook, remedy: "build its module beside the controller's file".to_owned() }
-            }
+            SetupError::Hooks(HookSetError::NoModule { hook, build }) => Self::OtherFile {
+                hook,
+                remedy: format!("build its module beside the controller's file (`{build}`)"),
+            },
             error => Self::Setup(error),
         }
     }
@@ -141,7 +142,8 @@ impl Check {
         let flags = HookFileFlags { module: None, mount: self.mount.clone(), runners: self.runners.clone() };
         let files = flags.files(&modules).await?;
         let mut results = Results { out, output: self.output, all: Vec::new(), violated: 0 };
-        results.add("the server takes the module", Some(Ok(())))?;
+        let kind = if file.language.is_some() { "script" } else { "module" };
+        results.add(&format!("the server takes the {kind}"), Some(Ok(())))?;
         let mut samples = self.requests(&shared)?;
         let mut parents = Vec::new();
         if !self.file.is_empty() {
@@ -171,7 +173,7 @@ impl Check {
         let read = |file: &PathBuf| {
             let (text, request) = documents::read_one_as_json(file).map_err(CheckError::Request)?;
             check_request(&request).map_err(|why| CheckError::Object { file: file.clone(), why })?;
-            let hook = RequestOf::new(&request, None).hook;
+            let hook = hook_of(shared, &request);
             let (_, request) = with_kinds(shared, hook, text, request);
             Ok(Sample { hook, request })
         };

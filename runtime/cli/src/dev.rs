@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::{Cli, Command, FlagError, metacontroller_flags};
+use metahook_author::build_command::build_command_of;
 use metahook_author::dev::lines::Lines;
 use metahook_author::dev::{DevSession, Left, SessionError};
 use metahook_author::documents::{self, Document, DocumentError};
@@ -66,7 +67,7 @@ pub enum DevCommandError {
     Controllers(String, String),
     #[error("{0}: metadata.name is missing: name the controller")]
     NoName(String),
-    #[error("--module: {}: build it first, for example with `cargo build --target wasm32-wasip1 --release`", path.display())]
+    #[error("--module: {}: build it first, for example with `{}`", path.display(), build_command_of(path))]
     NoModule { path: PathBuf, source: DocumentError },
     #[error("--module: {}", path.display())]
     NotWasm { path: PathBuf, source: StripError },

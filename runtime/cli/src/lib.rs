@@ -32,6 +32,7 @@ pub mod run;
 pub mod schema;
 pub mod status;
 pub mod test;
+mod test_lines;
 mod until_signal;
 mod values;
 

@@ -13,11 +13,12 @@ use metahook_core::api::units::print_bytes;
 use serde_json::{Value, json};
 
 use crate::author_flags::{LimitFlags, LimitsError, MountError, MountFlag, RunnerFlags, hook_name, mount};
+use crate::first_lines::first_and_last_lines;
 use metahook_author::call::{AnswerRefused, ObjectError, RequestOf, check_request};
 use metahook_author::documents::{self, Document, DocumentError, read_one_as_json};
 use metahook_author::hook_modules::HookFile;
 use metahook_author::progress::Progress;
-use metahook_author::request_kinds::with_kinds;
+use metahook_author::request_kinds::{hook_of, with_kinds};
 use metahook_author::sandbox::{Input, LoadError, Sandbox};
 use metahook_author::yaml;
 use metahook_server::hook::wasm::run::{Module, Seed};
@@ -163,8 +164,9 @@ impl Run {
             return Err(RunError::NoObject { file, found });
         }
         check_request(&value).map_err(|why| RunError::Object { file: self.request.clone(), why })?;
-        let request = RequestOf::new(&value, self.hook);
         let documents = self.documents(&mut say)?;
+        let hook = self.hook.unwrap_or_else(|| hook_of(&documents, &value));
+        let request = RequestOf::new(&value, Some(hook));
         let file = HookFile::named(self.module.clone(), &documents);
         let limits = self.limits(&file, &documents, request.hook, &mut say)?;
         let (text, _) = with_kinds(&documents, request.hook, text, value);
@@ -174,7 +176,6 @@ impl Run {
         let module = sandbox.load(&file).await?;
         drop(step);
         let controller = Some(&*request.controller).filter(|name| !name.is_empty()).unwrap_or("metahook");
-        let hook = request.hook;
         let loaded = LoadedModule::of_files(Arc::clone(&module), mounts);
         let (now, seed) = (SystemTime::now(), Seed::default());
         let input = Input { controller, hook, request: text.into(), now, seed };
@@ -209,7 +210,8 @@ impl Report<'_> {
     fn print(&self, say: &mut impl Write) -> io::Result<()> {
         let (called, limits) = (self.called, &self.limits);
         let usage = called.usage.unwrap_or_default();
-        write!(say, "{}", escaped_lines(&called.log.text))?;
+        let log = first_and_last_lines(&called.log.text, "--output json prints all");
+        write!(say, "{}", escaped_lines(&log))?;
         if called.log.lost > 0 {
             writeln!(say, "({} more bytes on stderr were cut: limits.log)", called.log.lost)?;
         }

@@ -11,7 +11,7 @@ use metahook_core::api::common::ApplyStrategy;
 
 use crate::apply_strategy;
 use crate::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
-use crate::first_lines::first_lines;
+use crate::test_lines::LineBudget;
 use metahook_author::cases::report::{Ran, github, json, junit};
 use metahook_author::cases::run::{Compared, Outcome, run};
 use metahook_author::cases::{FindError, find};
@@ -183,7 +183,7 @@ impl Test {
             files: self.hooks.files(&self.modules(&shared).map_err(HookFilesError::from)?).await?,
         };
         let mut baseline = self.baseline()?;
-        let (mut all, mut newly) = (Vec::new(), 0);
+        let (mut all, mut newly, mut lines) = (Vec::new(), 0, LineBudget::default());
         for case in cases {
             let step = Progress::of_stderr().step(format!("running {}", case.name));
             let outcome = run(&case, &shared, &options).await;
@@ -192,7 +192,7 @@ impl Test {
             let name = case.name.clone();
             let ran = self.judge(name, &case.folder, outcome, &mut baseline, colours)?;
             if self.output != Output::Json {
-                self.print(&ran, out, say)?;
+                self.print(&ran, &mut lines, out, say)?;
             }
             all.push(ran);
         }
@@ -204,6 +204,7 @@ impl Test {
         if let Some(file) = &self.junit {
             write_file(file, &junit(&all))?;
         }
+        lines.end(out)?;
         self.summarize(&all, newly, out)
     }
 
@@ -224,24 +225,34 @@ impl Test {
         }
     }
 
-    fn print(&self, ran: &Ran, out: &mut impl Write, say: &mut impl Write) -> io::Result<()> {
-        ran.wrote.iter().try_for_each(|file| writeln!(out, "wrote {}", file.display()))?;
-        let word = if ran.failures.is_empty() { "ok  " } else { "FAIL" };
+    fn print(
+        &self,
+        ran: &Ran,
+        lines: &mut LineBudget,
+        out: &mut impl Write,
+        say: &mut impl Write,
+    ) -> io::Result<()> {
+        let has_passed = ran.failures.is_empty();
+        for file in &ran.wrote {
+            lines.head(has_passed, &format!("wrote {}", file.display()), out)?;
+        }
+        let word = if has_passed { "ok  " } else { "FAIL" };
         let ends = ran.error.as_ref().map(|why| format!("ends in an error: {}; ", escape(why)));
         let ends = ends.unwrap_or_default();
-        writeln!(out, "{word} {} ({ends}{} instructions)", escape(&ran.name), ran.instructions)?;
+        let head = format!("{word} {} ({ends}{} instructions)", escape(&ran.name), ran.instructions);
+        lines.head(has_passed, &head, out)?;
         if self.output == Output::Github {
             write!(out, "{}", github(ran))?;
         } else {
             for (file, message) in &ran.failures {
-                let shown = first_lines(message, "--output json prints all");
-                writeln!(out, "  {}: {}", file.display(), shown.trim_end().replace('\n', "\n  "))?;
+                let shown = lines.detail(&format!("{}: {message}", file.display()));
+                shown.lines().try_for_each(|line| writeln!(out, "  {line}"))?;
             }
         }
-        if ran.failures.is_empty() {
+        if has_passed {
             return Ok(());
         }
-        let log = first_lines(&ran.log.join("\n"), "--output json prints all");
+        let log = lines.detail(&ran.log.join("\n"));
         log.lines().try_for_each(|line| writeln!(say, "  | {}", escape(line)))
     }
 

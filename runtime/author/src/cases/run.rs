@@ -17,7 +17,7 @@ use crate::kinds::KnownKinds;
 use crate::render::Simulation;
 use crate::render::rounds::{RenderEnd, Rounds};
 use crate::render::setup::{Options, spec_limits};
-use crate::request_kinds::with_kinds;
+use crate::request_kinds::{hook_of, with_kinds};
 use crate::sandbox::{Input, simulated_time};
 use crate::schemas::MAX_FAULTS;
 use crate::{line_diff, yaml};
@@ -157,9 +157,12 @@ async fn calls(
         let (text, value) = documents::read_one_as_json(&path).map_err(|error| chain(&error))?;
         check_request(&value)
             .map_err(|error| format!("{}: {error}, or call the file parent.yaml", path.display()))?;
-        let request = RequestOf::new(&value, None);
+        let request = RequestOf::new(&value, Some(hook_of(shared, &value)));
         let module = files.modules.of_hook(shared, request.hook);
-        let module = module.ok_or("a request needs a module or a script: name its file with --module")?;
+        let module = module.ok_or_else(|| {
+            let build = files.modules.build;
+            format!("a request needs a module (`{build}` makes one) or a script: name its file with --module")
+        })?;
         let limits = spec_limits(shared, request.hook).map_err(|error| error_chain(&error))?;
         let limits = limits.unwrap_or_else(|| LimitBounds::default().of(module.is_script()).default);
         let hook = files.hook(module, limits);

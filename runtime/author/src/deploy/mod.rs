@@ -45,7 +45,7 @@ pub enum DeployError {
     #[error("{0}")]
     Place(String, #[source] PackError),
     #[error(
-        "{user} needs a module in the ConfigMap {map}, which is neither among the files nor in the cluster: build it (`cargo build --target wasm32-wasip1 --release`), or name its file with --module {map}=PATH"
+        "{user} needs a module in the ConfigMap {map}, which is neither among the files nor in the cluster: build it, or name its file with --module {map}=PATH"
     )]
     NoModule { user: String, map: String },
     #[error(

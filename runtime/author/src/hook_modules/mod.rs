@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use metahook_core::api::hook::{HookName, Language};
 use metahook_core::bundle::{ModulePlace, modules_of};
 
+use crate::build_command::build_command;
 use crate::documents::Document;
 
 /// Where Cargo leaves modules and components, below the folder of the controller.
@@ -173,6 +174,8 @@ pub struct HookModules<T> {
     by_place: BTreeMap<ModulePlace, T>,
     /// Places of other hooks than the named file's for which no file is found.
     missing: BTreeSet<ModulePlace>,
+    /// The command that builds a module which is not there.
+    pub(crate) build: &'static str,
 }
 
 impl HookModules<HookFile> {
@@ -198,7 +201,8 @@ impl HookModules<HookFile> {
         let built = found.module().filter(|_| places.is_empty()).cloned().map(HookFile::alone);
         let each = found.each(&places.iter().collect::<Vec<_>>())?;
         let by_place = each.into_iter().map(|(place, path)| HookFile::stored_at(&place, path)).collect();
-        Ok(Self { named: None, built, by_place, missing: BTreeSet::new() })
+        let missing = BTreeSet::new();
+        Ok(Self { named: None, built, by_place, missing, build: build_command(&found.folders) })
     }
 
     /// The files that `metahook check FILE` tries. The file counts for those hooks alone that it is the file of.
@@ -224,7 +228,7 @@ impl HookModules<HookFile> {
             each.map(|(place, path)| HookFile::stored_at(&place, path)).collect();
         let missing = others.into_iter().filter(|place| !by_place.contains_key(place)).cloned().collect();
         by_place.extend(own.into_iter().map(|place| (place.clone(), file.clone())));
-        Ok(Self { named: None, built: None, by_place, missing })
+        Ok(Self { named: None, built: None, by_place, missing, build: build_command(&found.folders) })
     }
 }
 
@@ -285,6 +289,7 @@ impl<T> HookModules<T> {
             built: self.built.as_ref().and_then(&of),
             by_place: by_place.collect(),
             missing: self.missing.clone(),
+            build: self.build,
         }
     }
 }

@@ -56,8 +56,10 @@ pub struct HookError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum HookSetError {
-    #[error("the {0} hook of the controller is a module: build it, or name its file with --module")]
-    NoModule(HookName),
+    #[error(
+        "the {hook} hook of the controller is a module: build it (`{build}`), or name its file with --module"
+    )]
+    NoModule { hook: HookName, build: &'static str },
     #[error(
         "the {hook} hook of the controller is a script: put its file {key} beside the controller's, or name it with --module"
     )]
@@ -88,10 +90,10 @@ impl HookFiles {
 }
 
 impl HookSetError {
-    fn no_file(hook: HookName, named: &ModuleRef) -> Self {
+    fn no_file(hook: HookName, named: &ModuleRef, build: &'static str) -> Self {
         match named.language {
             Some(_) => Self::NoScript { hook, key: named.key.clone() },
-            None => Self::NoModule(hook),
+            None => Self::NoModule { hook, build },
         }
     }
 }
@@ -113,7 +115,7 @@ impl HookSet {
                 });
                 let mounts = mounted.collect::<Result<_, _>>()?;
                 let module = modules.of_place(&ModulePlace::from(named)).cloned();
-                let module = module.ok_or_else(|| HookSetError::no_file(name, named))?;
+                let module = module.ok_or_else(|| HookSetError::no_file(name, named, modules.build))?;
                 Ok(LoadedHook::Wasm { loaded: LoadedModule::of_files(module, mounts), limits: *limits })
             }
             HookTarget::Webhook(target) => {

@@ -160,6 +160,11 @@ pub fn hook_kinds<'a>(documents: &[Document], kinds: &'a KnownKinds) -> Result<H
     })
 }
 
+/// Whether the controller among the documents has a hook; `None` where there is none that a server takes.
+pub(crate) fn has_hook(documents: &[Document], hook: HookName) -> Option<bool> {
+    Controller::of(documents).ok().map(|controller| controller.spec.common().hooks.get(hook).is_some())
+}
+
 /// The limits of a hook's calls in the spec of the controller among the documents, if that is a module's or a script's. `None`
 /// where there is no controller, too: one that a server would refuse is an error.
 pub fn spec_limits(documents: &[Document], hook: HookName) -> Result<Option<Limits>, SetupError> {

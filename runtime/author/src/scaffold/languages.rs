@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::build_command;
+
 use super::{Language, Name, Template, sdk};
 
 /// The parts of a scaffold that differ by language.
@@ -22,9 +24,9 @@ impl Toolkit {
         match language {
             Language::Rust | Language::Component => {
                 let (target, build) = if language == Language::Rust {
-                    ("wasm32-wasip1", "cargo build --target wasm32-wasip1 --release")
+                    ("wasm32-wasip1", build_command::CARGO)
                 } else {
-                    ("wasm32-wasip2", "cargo build --target wasm32-wasip2 --release")
+                    ("wasm32-wasip2", build_command::CARGO_COMPONENT)
                 };
                 let mut files = vec![
                     file("Cargo.toml", CARGO_MANIFEST),
@@ -44,7 +46,7 @@ impl Toolkit {
                     file(".gitignore", "/hook.wasm\n"),
                     file("main.go", source),
                 ],
-                build: Some("env GOOS=wasip1 GOARCH=wasm go build -o hook.wasm ."),
+                build: Some(build_command::GO),
                 hook: "hook.wasm".to_owned(),
             },
             Language::C => Self {
@@ -54,7 +56,7 @@ impl Toolkit {
                     file("hook.c", source),
                     file("metahook.h", include_str!("templates/c/metahook.h")),
                 ],
-                build: Some("make"),
+                build: Some(build_command::MAKE),
                 hook: "hook.wasm".to_owned(),
             },
             Language::Python => Self::script(

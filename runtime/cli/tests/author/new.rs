@@ -1,6 +1,11 @@
 //! `metahook new`: the files of a scaffold, and what is refused.
 
-use crate::Folder;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::{Folder, metahook};
 
 #[test]
 fn a_scaffold_has_all_files_and_no_placeholder_is_left() {
@@ -82,4 +87,48 @@ fn what_is_there_stays_and_other_names_are_refused() {
         .is(2, "possible values: rust, component, go, c, python");
     folder.metahook(&["new", "Other"]).is(2, "lower case letters, digits and dashes");
     folder.metahook(&["new", "../other"]).is(2, "lower case letters, digits and dashes");
+}
+
+#[test]
+fn the_makefile_of_a_hook_in_c_takes_programs_with_versions() {
+    let make = Path::new("/usr/bin/make");
+    if !make.exists() {
+        eprintln!("make is missing: nothing is tried");
+        return;
+    }
+    let folder = Folder::new();
+    folder.metahook(&["new", "my-hook", "--lang", "c"]).is(0, "");
+    let command = |programs: &[&str]| {
+        let path = tempfile::tempdir_in(folder.0.path()).unwrap();
+        for program in programs {
+            let file = path.path().join(program);
+            // A clang that finds no linker of its own.
+            std::fs::write(&file, "#!/bin/sh\necho wasm-ld\n").unwrap();
+            std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+        }
+        let mut make = Command::new(make);
+        make.arg("-n").current_dir(folder.path("my-hook")).env_clear().env("PATH", path.path());
+        let said = String::from_utf8(make.output().unwrap().stdout).unwrap();
+        said.replace(&format!("{}/", path.path().display()), "")
+    };
+    let plain = command(&["clang", "clang-19"]);
+    assert!(plain.starts_with("clang  --target=wasm32-wasi"), "{plain}");
+    let versions = command(&["clang-18", "clang-19", "wasm-ld-18", "wasm-ld-19"]);
+    assert!(versions.starts_with("clang-19 -fuse-ld=wasm-ld-19 --target=wasm32-wasi"), "{versions}");
+}
+
+#[test]
+fn before_the_build_the_error_names_the_command_that_builds() {
+    let folder = Folder::new();
+    for (language, build) in
+        [("go", "GOOS=wasip1 GOARCH=wasm go build"), ("c", "`make`"), ("rust", "cargo build")]
+    {
+        folder.metahook(&["new", language, "--lang", language]).is(0, "");
+        let own = folder.path(language);
+        for command in [&["check", "hook.wasm", "-f", "."][..], &["render", "-f", "."]] {
+            metahook(&own, command, "").is(2, build);
+        }
+        let tested = metahook(&own, &["test"], "");
+        assert!(tested.code == 1 && tested.out.contains(build), "{tested:#?}");
+    }
 }

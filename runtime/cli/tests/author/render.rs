@@ -340,7 +340,7 @@ fn files_that_do_not_fit_are_named_with_their_place() {
     render(&folder, &[]).is(0, "1 change");
     std::fs::rename(folder.path("hook.wasm"), folder.path("other.wasm")).unwrap();
     render(&folder, &[])
-        .is(2, "the sync hook of the controller is a module: build it, or name its file with --module");
+        .is(2, "the sync hook of the controller is a module: build it (`cargo build --target wasm32-wasip1 --release`), or name its file with --module");
     std::fs::rename(folder.path("other.wasm"), folder.path("hook.wasm")).unwrap();
     render(&folder, &["--module=none.wasm"]).is(2, "none.wasm cannot be read");
     render(&folder, &["--module=text.wasm"]).is(1, "text.wasm: this is not a WebAssembly module");

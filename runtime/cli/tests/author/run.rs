@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::render::{composite, module};
+use crate::render::{CRD, composite, module};
 use crate::{Folder, prints};
 
 const REQUEST: &str = r#"{"parent": {}, "children": {}, "finalizing": false}"#;
@@ -168,4 +168,42 @@ fn the_interpreter_of_a_script_is_looked_for_where_the_flag_says() {
         let ended = folder.metahook(&[command, "sync.py", "--request", "r.json", "--runners", "no-runners"]);
         assert!(ended.code != 0 && ended.say.contains("no-runners"), "{command}: {ended:#?}");
     }
+}
+
+/// An interpreter whose bytecode is empty, as is its answer.
+fn interpreter() -> Vec<u8> {
+    wat::parse_str("(module (func (export \"_start\")))").unwrap()
+}
+
+#[test]
+fn an_interpreter_that_is_compiled_for_one_command_is_named() {
+    let folder = Folder::new()
+        .with("r.json", REQUEST)
+        .with("hook.js", "export const sync = () => ({});\n")
+        .with("runners/javascript.wasm", interpreter());
+    let run = || folder.metahook(&["run", "hook.js", "--request=r.json", "--runners=runners"]);
+    let absent = run();
+    absent.is(1, "metahook: compiling the interpreter of JavaScript, as runners/javascript.code is missing; `metahook compile-runners --runners runners` compiles it once and keeps it\n");
+    absent.is(1, "metahook: the interpreter of JavaScript is compiled, after ");
+    absent.is(1, "after compiling for ");
+    folder.metahook(&["compile-runners", "--runners=runners"]).is(0, "");
+    let kept = run();
+    assert!(!kept.say.contains("interpreter of JavaScript"), "{kept:#?}");
+    std::fs::write(folder.path("runners/javascript.code"), "junk").unwrap();
+    run().is(1, "as runners/javascript.code is not used: it is damaged, or of another runner");
+}
+
+#[test]
+fn a_long_log_is_cut_in_its_middle() {
+    let log = (1..=5000).map(|number| number.to_string()).collect::<Vec<_>>().join("\n");
+    let ended =
+        folder().module("log.wasm", &prints(2, &log)).metahook(&["run", "log.wasm", "--request=r.json"]);
+    ended.is(1, "\n90\n… 4820 more lines; --output json prints all\n4911\n");
+    assert!(ended.say.lines().count() < 200, "{}", ended.say);
+}
+
+#[test]
+fn the_only_controller_says_which_hook_and_which_kinds_a_short_request_is_for() {
+    let folder = folder().with("controller.yaml", composite(&module(), "InPlace")).with("crd.yaml", CRD);
+    folder.with("r.json", r#"{"parent": {"spec": {}}}"#).metahook(&RUN).is(0, "sync hook: ");
 }

@@ -251,7 +251,7 @@ fn what_is_missing_or_wrong_is_named() {
     let folder = folder.with("target/wasm32-wasip1/release/second.wasm", "");
     let ended = folder.metahook(&["test"]);
     assert!(
-        ended.out.contains("a request needs a module or a script: name its file with --module"),
+        ended.out.contains("a request needs a module (`cargo build --target wasm32-wasip1 --release` makes one) or a script: name its file with --module"),
         "{}",
         ended.out
     );

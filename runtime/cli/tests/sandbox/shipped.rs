@@ -3,11 +3,11 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use metahook_core::api::hook::Language;
 use metahook_server::hook::wasm::compile::ModuleSettings;
-use metahook_server::hook::wasm::source::ModuleRegistry;
+use metahook_server::hook::wasm::source::{ModuleRegistry, RunnerCompilation};
 
 use crate::{call, limits, modules, registry_with};
 
@@ -46,6 +46,31 @@ async fn the_code_of_a_runner_is_found_beside_it_and_made_once() {
     assert_eq!(again.compilations(), 0);
     fs::remove_file(folder.path().join("javascript.code")).unwrap();
     assert!(!is_found(folder.path()).await);
+}
+
+#[tokio::test]
+async fn a_runner_that_is_compiled_is_reported_and_its_time_is_that_of_its_script() {
+    let folder = shipped().await;
+    let code = folder.path().join("javascript.code");
+    let load = async || {
+        let (registry, all) = (registry(folder.path()), Arc::new(Mutex::new(Vec::new())));
+        let heard = Arc::clone(&all);
+        registry.on_runner_compilation(move |compilation| heard.lock().unwrap().push(compilation));
+        let load = registry.load_script(Language::JavaScript, "hook.js", b"a script".to_vec());
+        let script = load.await.unwrap();
+        (all.lock().unwrap().clone(), script.origin.compile_time().unwrap())
+    };
+    assert_eq!(load().await.0, []);
+    fs::write(&code, b"junk").unwrap();
+    let (all, script_took) = load().await;
+    let [RunnerCompilation::Begins { language, code: named, refused }, RunnerCompilation::Ended { took, .. }] =
+        &*all
+    else {
+        panic!("{all:?}")
+    };
+    assert_eq!((*language, named), (Language::JavaScript, &code));
+    assert!(refused.as_deref().is_some_and(|why| why.starts_with("it is damaged")), "{refused:?}");
+    assert!(script_took >= *took);
 }
 
 #[tokio::test]

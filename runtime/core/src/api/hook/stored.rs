@@ -68,6 +68,14 @@ impl Language {
         }
     }
 
+    /// Its name in a sentence.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Python => "Python",
+            Self::JavaScript => "JavaScript",
+        }
+    }
+
     /// The language of a file, by the end of its name.
     pub fn of_file(name: &str) -> Option<Self> {
         match name.rsplit_once('.')?.1 {

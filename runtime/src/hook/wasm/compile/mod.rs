@@ -22,7 +22,7 @@ mod types;
 
 use std::fmt;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -48,6 +48,8 @@ pub use engine::{CodeTarget, engine_config};
 pub use module_error::ModuleError;
 use outline::OutlineBounds;
 pub use outline::WasmKind;
+pub(super) use shipped::RunnerCode;
+use shipped::Shipped;
 pub use start_work::StartWork;
 
 /// Bytes of an error that a module or wasmtime describes.
@@ -220,24 +222,27 @@ impl CodeLoader {
     }
 
     /// Code of a module that has been inspected. While it waits for a compiler its bytes lie on disk, and its turn has ended.
-    /// `shipped`: where its code may lie, compiled before.
+    /// `beside`: where the code of a runner may lie.
     pub(super) async fn load(
         &self,
         Inspected { facts, module }: Inspected,
         bounds: &ModuleBounds,
-        shipped: Option<&Path>,
+        beside: Option<RunnerCode<'_>>,
     ) -> Result<(Code, Origin), ModuleError> {
         let start = Instant::now();
         let kind = WasmKind::of(&module.bytes);
         let engine = self.engines.of(kind);
         let name = Name::new(facts.digest, engine);
-        if let Some(path) = shipped
-            && let Some(code) = self.shipped(facts.digest, kind, path, bounds).await?
-        {
-            return Ok((code, Origin::Cached(start.elapsed())));
-        }
+        let refused = match self.beside(beside, facts.digest, kind, bounds).await? {
+            Shipped::Found(code) => return Ok((code, Origin::Cached(start.elapsed()))),
+            Shipped::Absent => None,
+            Shipped::Refused(why) => Some(why),
+        };
         if let Some(code) = self.cached(&name, kind, bounds.code).await? {
             return Ok((code, Origin::Cached(start.elapsed())));
+        }
+        if let Some(beside) = beside {
+            (beside.compiles)(refused.as_deref());
         }
         let files = Arc::clone(&self.files);
         let create = move || {

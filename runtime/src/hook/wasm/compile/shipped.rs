@@ -48,15 +48,45 @@ fn name(digest: Digest, kind: WasmKind) -> wasmtime::Result<Name> {
     Ok(Name::new(digest, &engine))
 }
 
+/// Where the code of a runner may lie, compiled before.
+#[derive(Clone, Copy)]
+pub(in crate::hook::wasm) struct RunnerCode<'a> {
+    pub(in crate::hook::wasm) path: &'a Path,
+    /// Hears before the runner is compiled, and why the file is not used, where there is one.
+    pub(in crate::hook::wasm) compiles: &'a (dyn Fn(Option<&str>) + Send + Sync),
+}
+
+/// Search for a runner's code.
+pub(super) enum Shipped {
+    Found(Code),
+    Absent,
+    /// There is a file that is not used, and why.
+    Refused(String),
+}
+
 impl CodeLoader {
+    /// The code of a module that may be a runner.
+    pub(super) async fn beside(
+        &self,
+        runner: Option<RunnerCode<'_>>,
+        digest: Digest,
+        kind: WasmKind,
+        bounds: &ModuleBounds,
+    ) -> Result<Shipped, ModuleError> {
+        match runner {
+            Some(runner) => self.shipped(digest, kind, runner.path, bounds).await,
+            None => Ok(Shipped::Absent),
+        }
+    }
+
     /// The code that lies beside a runner. Where there is none that fits, the runner is compiled.
-    pub(super) async fn shipped(
+    async fn shipped(
         &self,
         digest: Digest,
         kind: WasmKind,
         path: &Path,
         bounds: &ModuleBounds,
-    ) -> Result<Option<Code>, ModuleError> {
+    ) -> Result<Shipped, ModuleError> {
         let own = self.own(bounds.code);
         let engine = self.engines.of(kind).clone();
         let path = path.to_owned();
@@ -70,14 +100,16 @@ impl CodeLoader {
                 artifact.load(&engine, kind).map_err(ShippedError::Engine)
             })();
             match code {
-                Ok(code) => return Ok(Some(code)),
-                Err(ShippedError::Module(error)) => return Err(error),
-                Err(ShippedError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+                Ok(code) => Ok(Shipped::Found(code)),
+                Err(ShippedError::Module(error)) => Err(error),
+                Err(ShippedError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+                    Ok(Shipped::Absent)
+                }
                 Err(error) => {
                     tracing::warn!(file = %path.display(), %error, "compiled code of a runner is not used: it is compiled again");
+                    Ok(Shipped::Refused(error.to_string()))
                 }
             }
-            Ok(None)
         };
         blocking(find).await
     }
@@ -93,7 +125,7 @@ impl CodeLoader {
         path: &Path,
     ) -> Result<(), ModuleError> {
         let kind = WasmKind::of(&module.bytes);
-        if self.shipped(facts.digest, kind, path, bounds).await?.is_some() {
+        if let Shipped::Found(_) = self.shipped(facts.digest, kind, path, bounds).await? {
             return Ok(());
         }
         let folder = path.to_owned();

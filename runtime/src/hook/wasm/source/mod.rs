@@ -30,6 +30,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub(crate) use mounts::MountMemory;
 pub use mounts::mounted_files;
 pub use registry::{Loaded, ModuleRegistry};
+pub use runners::RunnerCompilation;
 
 use super::run::{Module, MountedFolder, Runtime};
 use crate::cluster::api_client::ApiClient;

@@ -3,7 +3,6 @@
 //! All that wait for a digest wait for the same load; when none waits any more, the load ends.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 use futures_util::FutureExt;
@@ -14,7 +13,7 @@ use tokio::time::Instant;
 use super::load_turns::LoadTurns;
 use super::runners::Runners;
 use crate::hook::wasm::compile::{
-    CodeLoader, Digest, Inspected, ModuleBounds, ModuleError, Origin, Unpacked, retry_delay,
+    CodeLoader, Digest, Inspected, ModuleBounds, ModuleError, Origin, RunnerCode, Unpacked, retry_delay,
 };
 use crate::hook::wasm::run::{EngineError, Module, Runtime, RuntimeSettings};
 use crate::sync::lock;
@@ -138,10 +137,10 @@ impl ModuleRegistry {
         &self,
         module: Inspected,
         bounds: &ModuleBounds,
-        shipped: Option<&Path>,
+        beside: Option<RunnerCode<'_>>,
     ) -> Loaded {
         let facts = module.facts;
-        let (code, origin) = self.code.load(module, bounds, shipped).await?;
+        let (code, origin) = self.code.load(module, bounds, beside).await?;
         let (digest, size) = (facts.digest, facts.size);
         let module = self.runtime.module(facts, &code, origin)?;
         let (cached, time) = match origin {

@@ -10,7 +10,8 @@ use metahook_core::api::hook::Language;
 use tokio::time::Instant;
 
 use super::registry::{Loaded, ModuleRegistry};
-use crate::hook::wasm::compile::{Digest, Inspected, ModuleBounds, ModuleError, blocking};
+use super::runners::RunnerCompilation;
+use crate::hook::wasm::compile::{Digest, Inspected, ModuleBounds, ModuleError, RunnerCode, blocking};
 use crate::hook::wasm::run::{
     COMPILE, Call, CallError, Files, MountedFolder, Reservation, Runtime, Script, Seed,
 };
@@ -110,24 +111,47 @@ impl ModuleRegistry {
         runner.is_some_and(|loaded| loaded.strong_count() > 0)
     }
 
+    /// Reports to this listener, the first one, each interpreter that is compiled for a script.
+    pub fn on_runner_compilation(&self, listener: impl Fn(RunnerCompilation) + Send + Sync + 'static) {
+        self.runners.listener.get_or_init(|| Box::new(listener));
+    }
+
     async fn runner(&self, language: Language) -> Loaded {
+        self.runner_and_time(language).await.0
+    }
+
+    /// The interpreter, and how long it was compiled for this caller.
+    async fn runner_and_time(&self, language: Language) -> (Loaded, Duration) {
         let Some(loaded) = self.runners.loaded.get(&language) else {
             unreachable!("all languages are there")
         };
         // Whoever comes meanwhile waits for the same load.
         let mut loaded = loaded.lock().await;
         if let Some(runner) = loaded.upgrade() {
-            return Ok(runner);
+            return (Ok(runner), Duration::ZERO);
         }
-        let runner = self.load_runner(language).await?;
-        *loaded = Arc::downgrade(&runner);
-        Ok(runner)
+        let runner = self.load_runner(language).await;
+        let mut compiled = None;
+        if let Ok(runner) = &runner {
+            *loaded = Arc::downgrade(runner);
+            compiled = runner.origin.compile_time();
+        }
+        if let Some(took) = compiled {
+            self.runners.report(RunnerCompilation::Ended { language, took });
+        }
+        (runner, compiled.unwrap_or_default())
     }
 
     async fn load_runner(&self, language: Language) -> Loaded {
+        let code = self.runners.code_path(language);
+        let compiles = |refused: Option<&str>| {
+            let (code, refused) = (code.clone(), refused.map(str::to_owned));
+            self.runners.report(RunnerCompilation::Begins { language, code, refused });
+        };
         let load = async {
             let module = self.inspect_runner(language).await?;
-            self.make(module, &RUNNER_BOUNDS, Some(&self.runners.code_path(language))).await
+            let beside = RunnerCode { path: &code, compiles: &compiles };
+            self.make(module, &RUNNER_BOUNDS, Some(beside)).await
         };
         load.await.map_err(|error| of_runner(language, error))
     }
@@ -167,8 +191,8 @@ impl ModuleRegistry {
     }
 
     async fn make_script(&self, language: Language, file: &str, source: Vec<u8>, controller: &str) -> Loaded {
-        let runner = self.runner(language).await?;
-        let start = Instant::now();
+        let (runner, waited) = self.runner_and_time(language).await;
+        let (runner, start) = (runner?, Instant::now());
         let (digest, size, source) = (Digest::of(&source), source.len(), Bytes::from(source));
         let script = |files: Files| {
             let folder = MountedFolder { path: FOLDER.to_owned(), files: files.into() };
@@ -188,7 +212,7 @@ impl ModuleRegistry {
         };
         let code = self.runtime.call(&compiler, call).await.answer.map_err(refusal)?;
         let files = Files::from([(file.to_owned(), source), (BYTECODE.to_owned(), code.into())]);
-        let took = start.elapsed();
+        let took = waited + start.elapsed();
         tracing::info!(%digest, size, language = language.as_str(), "script loaded");
         Ok(Arc::new(Runtime::script(runner, digest, size, took, script(files))))
     }
