@@ -644,6 +644,41 @@ fn apart() -> Vec<Test> {
     tests.into_iter().map(Test::apart).collect()
 }
 
+/// Scripts that the interpreter of JavaScript runs.
+fn in_javascript() -> Vec<Test> {
+    tests![
+        gallery_scripts::{
+            cases_and_properties_of_each_guest_in_javascript_hold,
+            daemon_job_runs_once_on_each_node_that_matches,
+        },
+        gallery_copies::{
+            global_config_is_in_each_namespace_with_the_label,
+        },
+        scripts::{
+            a_script_in_javascript_is_a_hook_and_what_is_wrong_with_it_has_a_line,
+            a_script_has_a_pin_settings_and_limits_as_a_module_has,
+        },
+        hostile_scripts::{
+            scripts_in_javascript_do_no_harm,
+            many_scripts_in_javascript_that_loop_at_their_ceilings_take_turns,
+        },
+        cases_languages::{
+            c14_an_integer_that_javascript_rounds_is_refused_and_no_other,
+            c41_what_a_script_in_javascript_throws_has_words_and_line,
+        },
+        cases_answers::{
+            c38_what_javascript_cannot_print_as_json_is_refused,
+        },
+        apply::{
+            a_script_is_applied_with_its_controller_up_to_its_bound,
+        },
+        cases_unsettled::{
+            c21_a_script_that_writes_the_time_is_rationed_and_the_field_named,
+        },
+        replayed::{ reconciles_are_recorded_and_replayed },
+    ]
+}
+
 /// Skipped where their interpreters cannot be built.
 fn of_scripts() -> Vec<Test> {
     let python = tests![
@@ -675,39 +710,8 @@ fn of_scripts() -> Vec<Test> {
             c38_what_python_cannot_print_as_json_is_refused,
         },
     ];
-    let javascript = tests![
-        gallery_scripts::{
-            cases_and_properties_of_each_guest_in_javascript_hold,
-            daemon_job_runs_once_on_each_node_that_matches,
-        },
-        gallery_copies::{
-            global_config_is_in_each_namespace_with_the_label,
-        },
-        scripts::{
-            a_script_in_javascript_is_a_hook_and_what_is_wrong_with_it_has_a_line,
-            a_script_has_a_pin_settings_and_limits_as_a_module_has,
-        },
-        hostile_scripts::{
-            scripts_in_javascript_do_no_harm,
-            many_scripts_in_javascript_that_loop_at_their_ceilings_take_turns,
-        },
-        cases_languages::{
-            c14_an_integer_that_javascript_rounds_is_refused_and_no_other,
-            c41_what_a_script_in_javascript_throws_has_words_and_line,
-        },
-        cases_answers::{
-            c38_what_javascript_cannot_print_as_json_is_refused,
-        },
-        apply::{
-            a_script_is_applied_with_its_controller_up_to_its_bound,
-        },
-        cases_unsettled::{
-            c21_a_script_that_writes_the_time_is_rationed_and_the_field_named,
-        },
-        replayed::{ reconciles_are_recorded_and_replayed },
-    ];
     let python = python.into_iter().chain(of_days()).map(|test| test.with_runners(&["python"]));
-    python.chain(javascript.into_iter().map(|test| test.with_runners(&["javascript"]))).collect()
+    python.chain(in_javascript().into_iter().map(|test| test.with_runners(&["javascript"]))).collect()
 }
 
 /// Whole days of users, each on a control plane of its own.

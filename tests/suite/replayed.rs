@@ -37,7 +37,7 @@ export function sync({ parent }) {
 }
 "#;
 
-fn line(test: &Fixture, server: SocketAddr, parent: &str, file: &Path) -> Vec<String> {
+fn line_of_parent(test: &Fixture, server: SocketAddr, parent: &str, file: &Path) -> Vec<String> {
     let kubeconfig = test.plane().kubeconfig().display().to_string();
     let (server, file) = (server.to_string(), file.display().to_string());
     let words = ["record", "--reconciles=3", "--controller", test.name(), "-n", test.name(), "-o", &file];
@@ -53,7 +53,7 @@ async fn record(
     more: &[&str],
 ) -> Result<Vec<Value>> {
     let file = test.plane().scratch().join(format!("{}-{name}", test.name()));
-    let mut line = line(test, server, parent, &file);
+    let mut line = line_of_parent(test, server, parent, &file);
     line.extend(more.iter().map(|&word| word.to_owned()));
     let log = test.plane().logs().join(format!("{}-{name}.log", test.name()));
     let mut recording = Process::start("metahook record", &paths::server()?, &line, &log)?;
@@ -89,9 +89,7 @@ pub(crate) async fn reconciles_are_recorded_and_replayed(test: &mut Fixture) -> 
     let map = config_map("hook", json!({}), json!({ "hook.js": script }));
     test.make(&test.config_maps(), map).await?;
     let server = free_address()?;
-    let namespaces = format!("--mount-secret-namespaces={}", test.name());
     test.server().flag(&format!("--inspection-address={server}"));
-    test.server().flag(&namespaces);
     test.serve()?;
     let hook = Hook::script("javascript", test.name(), "hook", "hook.js");
     let controller = test.controller().making(&CONFIG_MAP, "InPlace").making(&SECRET, "InPlace");
@@ -165,7 +163,7 @@ async fn refuses(test: &mut Fixture, server: SocketAddr) -> Result<()> {
     let flag = format!("--token-file={}", token.display());
     let file = scratch.join(format!("{name}-refused"));
     let line_of = |more: &[&str]| {
-        let mut line = line(test, server, "open", &file);
+        let mut line = line_of_parent(test, server, "open", &file);
         line.extend(more.iter().map(|&word| word.to_owned()));
         line
     };
@@ -173,10 +171,14 @@ async fn refuses(test: &mut Fixture, server: SocketAddr) -> Result<()> {
     let refused = test.server().run(&refused).await.err().context("it is recorded without the right")?;
     let says = format!("User \"system:serviceaccount:{name}:viewer\" cannot update compositecontrollers");
     ensure!(format!("{refused:#}").contains(&says), "{refused:#}");
+    ensure!(!file.exists(), "a file is left where nothing was recorded");
+    fs::write(&file, "mine")?;
     let exists = test.server().run(&again).await.err().context("a file is written over")?;
     ensure!(format!("{exists:#}").contains("it is there already"), "{exists:#}");
-    let shown = fs::read_to_string(&file)?;
-    ensure!(!shown.contains("\"call\""), "{shown}");
+    ensure!(fs::read_to_string(&file)? == "mine", "it is written over");
+    let nobody = line_of_parent(test, server, "nobody", &scratch.join(format!("{name}-nobody")));
+    let nobody = test.server().run(&nobody).await.err().context("a parent that does not exist")?;
+    ensure!(format!("{nobody:#}").contains("the controller has no parent \"nobody\""), "{nobody:#}");
     for role in [&role, &more] {
         kubectl.run(&["delete", "clusterrolebinding", role]).await?;
     }

@@ -50,6 +50,8 @@ pub enum LoadError {
     File { build: &'static str, source: DocumentError },
     #[error("the script")]
     Script(#[source] DocumentError),
+    #[error("the recording is damaged: its {key} is not the version {digest}")]
+    Damaged { key: String, digest: String },
     #[error("{}", path.display())]
     Module { path: PathBuf, source: ModuleError },
 }

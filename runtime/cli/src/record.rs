@@ -11,7 +11,6 @@ use metahook_author::progress::Progress;
 use metahook_author::record::reconciles::{Recorder, RecorderError};
 use metahook_author::record::{RecordError, Recording};
 use metahook_core::counted;
-use metahook_core::object::id::Key;
 use metahook_server::telemetry::escape;
 
 use crate::cluster_flags::{InspectFlags, InspectorError};
@@ -58,10 +57,12 @@ pub enum RecordCommandError {
     Inspector(#[from] InspectorError),
     #[error(transparent)]
     Recorder(#[from] RecorderError),
-    #[error("name one parent, or none for all")]
+    #[error("--reconciles records one parent, or all of the controller: name one or none")]
     SeveralParents,
-    #[error("-o {}: it is there already, or cannot be made: name a new file", path.display())]
-    Exists { path: PathBuf, source: io::Error },
+    #[error("-o {}: it is there already: name a new file", path.display())]
+    Exists { path: PathBuf },
+    #[error("-o {}: it cannot be made", path.display())]
+    File { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Signal(#[from] SignalError),
     #[error("cannot print")]
@@ -115,26 +116,31 @@ impl Record {
         let namespace = namespace.clone().unwrap_or_else(|| inspector.api.default_namespace().to_owned());
         let parent = match &**parents {
             [] => None,
-            [one] => Some(
-                one.split_once('/')
-                    .map_or_else(|| Key::new(&namespace, one), |(place, name)| Key::new(place, name)),
-            ),
+            [one] => Some((&**one, &*namespace)),
             _ => return Err(RecordCommandError::SeveralParents),
         };
         let name = controller.as_deref().unwrap_or_default();
-        let mut recorder = Recorder::of(inspector, name, parent.as_ref(), self.with_secrets).await?;
+        let mut recorder = Recorder::of(inspector, name, parent, self.with_secrets).await?;
         let path = &self.output;
-        let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        let mut file = open.map_err(|source| RecordCommandError::Exists { path: path.clone(), source })?;
-        recorder.begin(&mut file)?;
+        if path.exists() {
+            return Err(RecordCommandError::Exists { path: path.clone() });
+        }
         let max = usize::try_from(max).unwrap_or(usize::MAX);
+        // Where the server does not let this user record, no file is left.
+        let mut first = Vec::new();
+        recorder.begin(&mut first)?;
+        recorder.fetch(max, &mut first).await?;
+        let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let mut file = open.map_err(|source| RecordCommandError::File { path: path.clone(), source })?;
+        file.write_all(&first)?;
         let step = Progress::of_stderr().step(format!("recording {max} reconciles; Ctrl-C ends it earlier"));
         let fetching = async {
             while recorder.fetch(max, &mut file).await? < max {}
             Ok::<_, RecordCommandError>(())
         };
-        until_signal(fetching).await?;
+        let fetched = until_signal(fetching).await;
         drop(step);
+        // What is there can be replayed, whatever ended it.
         let (ending, remarks) = recorder.end(&mut file).await?;
         for remark in remarks {
             writeln!(say, "{}", escape(&remark))?;
@@ -142,6 +148,6 @@ impl Record {
         let (calls, reconciles) =
             (counted(ending.calls, "call", "calls"), counted(ending.reconciles, "reconcile", "reconciles"));
         writeln!(out, "wrote {}: {reconciles}, {calls} of hooks", escape(&path.display().to_string()))?;
-        Ok(())
+        fetched
     }
 }

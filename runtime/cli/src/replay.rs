@@ -107,7 +107,7 @@ impl Replay {
         }
         match not_made {
             Some(why) if summary.not_made == summary.calls => Err(ReplayCommandError::NotMade(why)),
-            _ if summary.different > 0 => Ok(Compared::Differ),
+            _ if summary.different + summary.not_made > 0 => Ok(Compared::Differ),
             _ => Ok(Compared::Same),
         }
     }

@@ -93,8 +93,11 @@ async fn watch(
 ) -> Result<(), StatusCommandError> {
     loop {
         match shown.print(output, (&mut out, &mut say)).await {
-            // The next one may be shown whole.
-            Err(StatusCommandError::Inspect(error)) => {
+            // The next state may be shown whole.
+            Err(
+                error
+                @ (StatusCommandError::Inspect(_) | StatusCommandError::Status(StatusError::Request(_))),
+            ) => {
                 drop(writeln!(say, "metahook: {}; the command goes on asking", escape(&error_chain(&error))));
             }
             printed => printed?,
@@ -117,6 +120,7 @@ impl Shown {
                 let found = cluster_status(api).await?;
                 if let Some(error) = found.without_leases {
                     let why = error_chain(&error);
+                    let why = escape(&why);
                     writeln!(
                         say,
                         "the Leases of servers cannot be read, so SEEN alone decides about NoServer: {why}"

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::controller_metrics::{BUCKETS, ControllerMetrics, Durations};
 use crate::object::id::ObjectId;
-use crate::trace::{ReconcileTrace, TraceEnd, TracedStep};
+use crate::trace::{LeftChild, ReconcileTrace, TraceEnd, TracedStep};
 
 /// Groups that are shown of each sort.
 const MAX_GROUPS: usize = 20;
@@ -153,13 +153,16 @@ impl ParentReader {
     /// `failing`: the parents that fail, with the category. Those that are read are taken out.
     pub fn read(&mut self, parent: &ObjectId, trace: &ReconcileTrace, failing: &mut FailingParents) {
         if let Some(category) = failing.remove(parent) {
-            let message = if let TraceEnd::Failed(message) = &trace.end { message } else { "" };
+            let message = match &trace.end {
+                TraceEnd::Failed(message) | TraceEnd::Again(message) => message,
+                TraceEnd::Unchanged | TraceEnd::Wrote | TraceEnd::Paused => "",
+            };
             self.failing.add(parent, category, message);
         } else if let TraceEnd::Again(why) = &trace.end {
             self.waiting.add(parent, "", why);
         }
         for why in left(&trace.steps) {
-            self.waiting.add(parent, "", why);
+            self.waiting.add(parent, "", &why);
         }
         let slow =
             SlowParent { parent: parent.to_string(), took_us: trace.took_us, began: trace.began.clone() };
@@ -182,12 +185,13 @@ impl ParentReader {
 }
 
 /// Why children were left though they are not as wanted: each reason once.
-fn left(steps: &[TracedStep]) -> Vec<&str> {
+fn left(steps: &[TracedStep]) -> Vec<String> {
     let planned = steps.iter().rev().find_map(|step| match step {
         TracedStep::Planned { left, .. } => Some(left),
         _ => None,
     });
-    let mut whys: Vec<_> = planned.into_iter().flatten().map(|child| &*child.why).collect();
+    let why = |child: &LeftChild| format!("a child of the kind {}: {}", child.object.kind, child.why);
+    let mut whys: Vec<_> = planned.into_iter().flatten().map(why).collect();
     whys.sort_unstable();
     whys.dedup();
     whys
@@ -196,14 +200,11 @@ fn left(steps: &[TracedStep]) -> Vec<&str> {
 impl Groups {
     fn add(&mut self, parent: &ObjectId, category: &str, message: &str) {
         let alike = (category.to_owned(), without_name(message, parent));
-        let alike = if self.0.len() < MAX_DISTINCT || self.0.contains_key(&alike) {
-            alike
-        } else {
-            (category.to_owned(), String::new())
-        };
-        let group = self.0.entry(alike).or_insert_with_key(|(category, alike)| ParentGroup {
+        let is_one_of_many = self.0.len() >= MAX_DISTINCT && !self.0.contains_key(&alike);
+        let alike = if is_one_of_many { (category.to_owned(), "\0".to_owned()) } else { alike };
+        let group = self.0.entry(alike).or_insert_with_key(|(category, _)| ParentGroup {
             category: category.clone(),
-            message: if alike.is_empty() { String::new() } else { message.to_owned() },
+            message: if is_one_of_many { "other reasons".to_owned() } else { message.to_owned() },
             ..ParentGroup::default()
         });
         group.count += 1;
@@ -228,7 +229,9 @@ impl Groups {
 
 /// A message as it would be of another parent: most name theirs.
 fn without_name(message: &str, ObjectId { key, .. }: &ObjectId) -> String {
-    message.replace(&key.to_string(), "…").replace(&format!("\"{}\"", key.name), "\"…\"")
+    // A name without a namespace may be a part of any word.
+    let place = if key.namespace.is_empty() { format!("{:?}", &*key.name) } else { key.to_string() };
+    message.replace(&place, "…").replace(&format!("\"{}\"", key.name), "\"…\"")
 }
 
 impl CallNumbers {
@@ -264,7 +267,7 @@ mod tests {
     use std::sync::Arc;
 
     use crate::object::id::{Gvk, Key, Resource};
-    use crate::trace::{LeftChild, TracedObject};
+    use crate::trace::TracedObject;
 
     fn id(name: &str) -> ObjectId {
         let gvk = Gvk::new("example.com/v1", "Greeting");
@@ -325,7 +328,7 @@ mod tests {
     #[test]
     fn what_waits_is_told_with_its_reason() {
         let mut reader = ParentReader::default();
-        let held = LeftChild { object: object("child"), why: "its deletion is under way".to_owned() };
+        let held = LeftChild { object: object("child"), why: "it is being deleted".to_owned() };
         let planned = |left| TracedStep::Planned { writes: Vec::new(), left, unchanged: 0, left_out: 0 };
         let mut one = trace("a", 1, TraceEnd::Unchanged);
         one.steps = vec![planned(vec![held.clone(), held])];
@@ -342,8 +345,8 @@ mod tests {
         let found = reader.end(&failing(&[])).waiting;
         let said: Vec<_> = found.iter().map(|it| (it.count, &*it.message, it.parents.join(" "))).collect();
         let expected = [
+            (1, "a child of the kind Greeting: it is being deleted", "Greeting n/a".to_owned()),
             (1, "another client was faster", "Greeting n/b".to_owned()),
-            (1, "its deletion is under way", "Greeting n/a".to_owned()),
         ];
         assert_eq!(said, expected);
     }

@@ -202,7 +202,7 @@ impl HookCaller {
         if !called.answer.as_ref().is_err_and(HookCallError::is_stopping) {
             self.record((name, hook), asked, &called);
             if let (Some(recordings), Some(call)) = (self.data.traces.recordings(), recorded) {
-                recordings.end(self.data.traces.controller(), call, &called);
+                recordings.end_call(self.data.traces.controller(), call, &called);
             }
             span.in_scope(|| log_stderr(&called.log));
         }

@@ -7,12 +7,16 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use bytes::Bytes;
 use metahook_core::object::id::{Key, Resource};
 use metahook_core::recording::buffer::{FetchedLines, RecordingRefused, Recordings, Subject};
-use metahook_core::recording::{RecordedCall, RecordedLine, print_seed};
+use metahook_core::recording::{RecordedCall, RecordedLine, print_seed, without_messages};
 use metahook_core::trace::TracedObject;
 
+use crate::hook::wasm::run::MountedFolder;
 use crate::hook::{CallContext, CallResult, LoadedHook};
 use crate::sync::lock;
 use crate::telemetry::error_chain;
+
+/// Bytes of a request that is recorded: to read one takes many times its size.
+const MAX_REQUEST: usize = 1 << 20;
 
 /// Those of all controllers.
 pub(crate) struct RunningRecordings {
@@ -27,6 +31,8 @@ pub(crate) struct CallToRecord {
     /// Without what is known at its end.
     call: RecordedCall,
     request: Bytes,
+    /// The files that its hook may read.
+    mounted: Vec<MountedFolder>,
     wanted: [bool; 2],
 }
 
@@ -50,7 +56,7 @@ impl RunningRecordings {
     }
 
     /// See [`Recordings::end`].
-    pub(crate) fn finish(&self, number: &str, subject: &Subject) {
+    pub(crate) fn end(&self, number: &str, subject: &Subject) {
         lock(&self.all).end(number, subject);
     }
 
@@ -75,11 +81,15 @@ impl RunningRecordings {
         request: &Bytes,
     ) -> Option<CallToRecord> {
         let wanted = self.wanted(controller, key)?;
-        let (digest, limits, mounts) = match hook {
+        if request.len() > MAX_REQUEST {
+            lock(&self.all).lose((controller, key), self.now());
+            return None;
+        }
+        let (digest, limits, mounted): (_, _, Vec<MountedFolder>) = match hook {
             LoadedHook::Webhook(_) => (None, None, Vec::new()),
             LoadedHook::Wasm { loaded, limits } => {
-                let mounts = loaded.mounts.folders.iter().map(|folder| folder.path.clone()).collect();
-                (Some(loaded.module.digest.to_string()), Some((*limits).into()), mounts)
+                let digest = loaded.module.digest.to_string();
+                (Some(digest), Some((*limits).into()), loaded.mounts.folders.clone())
             }
         };
         let now = context.now.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -89,7 +99,7 @@ impl RunningRecordings {
             hook: context.hook.as_str().to_owned(),
             digest,
             limits,
-            mounts,
+            mounts: mounted.iter().map(|folder| folder.path.clone()).collect(),
             now_nanos: u64::try_from(now).unwrap_or(u64::MAX),
             seed: Some(print_seed(&context.seed.0)),
             request: String::new(),
@@ -99,13 +109,14 @@ impl RunningRecordings {
             usage: None,
             replaced: false,
         };
-        Some(CallToRecord { call, request: request.clone(), wanted })
+        Some(CallToRecord { call, request: request.clone(), mounted, wanted })
     }
 
-    pub(crate) fn end(
+    /// The call has ended.
+    pub(crate) fn end_call(
         &self,
         controller: &str,
-        CallToRecord { call, request, wanted }: CallToRecord,
+        CallToRecord { call, request, mounted, wanted }: CallToRecord,
         called: &CallResult,
     ) {
         let parent = call.parent.key();
@@ -121,16 +132,20 @@ impl RunningRecordings {
         let [with_secrets, without] = wanted;
         let print = |call| RecordedLine::Call(Box::new(call)).print();
         let whole = with_secrets.then(|| print(call.clone()));
-        let replaced = without.then(|| print(call.without_secrets()));
+        let files = mounted.iter().flat_map(|folder| folder.files.contents());
+        let replaced = without.then(|| print(call.without_secrets(files)));
         self.add(controller, &parent, [whole.as_deref(), replaced.as_deref()]);
     }
 
     /// A reconcile ended. `trace`: its trace as JSON.
     pub(crate) fn reconciled(&self, controller: &str, parent: &Key, trace: &str) {
-        if self.wanted(controller, parent).is_some() {
-            let line = format!("{{\"reconcile\":{trace}}}");
-            self.add(controller, parent, [Some(&line); 2]);
+        if self.wanted(controller, parent).is_none() {
+            return;
         }
+        let whole = format!("{{\"reconcile\":{trace}}}");
+        let trace = serde_json::from_str(trace).ok().map(without_messages);
+        let replaced = trace.map(|trace| RecordedLine::Reconcile(Box::new(trace)).print());
+        self.add(controller, parent, [Some(&whole), replaced.as_deref()]);
     }
 
     fn add(&self, controller: &str, parent: &Key, lines: [Option<&str>; 2]) {

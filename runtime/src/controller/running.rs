@@ -57,6 +57,12 @@ impl RunningParts {
         self.parts.iter().map(|(reconciler, _)| &reconciler.data.parents.resource)
     }
 
+    /// Whether the parent is there: its trace outlives it.
+    fn has(&self, parent: &ObjectId) -> bool {
+        let stores = self.parts.iter().map(|(reconciler, _)| &reconciler.data.parents);
+        stores.filter(|store| store.resource == parent.resource).any(|store| store.get(&parent.key).is_some())
+    }
+
     /// `shows_names`: parents are named, with the messages of their reconciles.
     pub(crate) fn overview(&self, shows_names: bool) -> ControllerOverview {
         let Some((first, _)) = self.parts.first() else { return ControllerOverview::default() };
@@ -80,7 +86,7 @@ impl RunningParts {
         let metrics = first.data.meter.counts().clone();
         let named = shows_names.then(|| {
             let mut reader = ParentReader::default();
-            for (parent, trace) in traces.read() {
+            for (parent, trace) in traces.read().filter(|(parent, _)| self.has(parent)) {
                 reader.read(&parent, &trace, &mut failing);
             }
             reader.end(&failing)

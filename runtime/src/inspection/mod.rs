@@ -5,8 +5,8 @@
 //! - It listens on localhost alone: users elsewhere have `kubectl` forward a port to it.
 //! - Each request has a token of the cluster. What is about an object is shown to users who may `get` that object.
 //! - No page of a browser can ask: a request names localhost as its host and has no origin.
-//! - No request changes anything. A recording takes some memory until nobody fetches it any more; it is for users who may `update` the
-//!   controller, and so may see by another hook whatever it shows.
+//! - No request changes an object. A recording takes some memory until its command ends; it is for users who may `update` the
+//!   controller: by another hook they may see all that it shows.
 
 mod guard;
 
@@ -129,6 +129,9 @@ impl Inspection {
         }
         let query = Query::of(request.uri())?;
         let object = query.object()?;
+        if path != RECONCILES {
+            kind_of(&object)?;
+        }
         let user = self.guard.user(token(request.headers())?).await?;
         self.guard.may_get(&user, &object).await?;
         let printed = match path {
@@ -164,13 +167,14 @@ impl Inspection {
         let ends = query.field("end").is_some();
         let fetched = match self.traces.recordings().filter(|_| hosted) {
             Some(recordings) if ends => {
-                recordings.finish(&number, &subject);
+                recordings.end(&number, &subject);
                 FetchedLines::default()
             }
             Some(recordings) => recordings.fetch(&number, &subject)?,
             None => FetchedLines::default(),
         };
-        Ok(RecordedAnswer { version: version(), hosted, lines: fetched.lines, lost: fetched.lost })
+        let FetchedLines { lines, lost, began } = fetched;
+        Ok(RecordedAnswer { version: version(), hosted, lines, lost, began })
     }
 
     /// How a controller stands. Its parents are named for users who may list all of them.
@@ -187,7 +191,10 @@ impl Inspection {
                 Err(refusal) => return Err(refusal),
             }
         }
-        Ok(ControllerAnswer { version: version(), running: Some(running.overview(names)) })
+        // It reads a trace of each parent.
+        let overview = tokio::task::spawn_blocking(move || running.overview(names)).await;
+        let overview = overview.map_err(|error| Refusal::Unanswered(error.to_string()))?;
+        Ok(ControllerAnswer { version: version(), running: Some(overview) })
     }
 
     async fn explained(&self, user: &User, object: &TracedObject) -> Result<Explained, Refusal> {
@@ -220,6 +227,10 @@ fn kind_of(object: &TracedObject) -> Result<ControllerKind, Refusal> {
         let names = [&*controllers.gvk.group, &*controllers.plural, kind.as_str()];
         names == [&*object.group, &*object.resource, &*object.kind]
     };
+    // Controllers have no namespace. The API server would review the rights that a user has in a namespace.
+    if !object.namespace.is_empty() {
+        return Err(Refusal::Query("a controller has no namespace".to_owned()));
+    }
     let found = [ControllerKind::Composite, ControllerKind::Decorator].into_iter().find(is);
     found.ok_or_else(|| Refusal::Query("kind has to be that of a controller".to_owned()))
 }

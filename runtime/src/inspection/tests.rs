@@ -136,9 +136,16 @@ async fn a_controller_that_another_server_runs_is_not_shown() {
     let (status, answer) = ask(path, good).await;
     assert_eq!((status, answer), (200, json!({ "version": env!("CARGO_PKG_VERSION") })));
     // The right to get something else says nothing about a controller.
-    for path in [path.replace("metacontroller.k8s.io", ""), path.replace("=CompositeController", "=Pod")] {
+    let kind = "kind has to be that of a controller";
+    for (path, says) in [
+        (path.replace("metacontroller.k8s.io", ""), kind),
+        (path.replace("=CompositeController", "=Pod"), kind),
+        // The right in a namespace says nothing about what has none.
+        (format!("{path}&namespace=n"), "a controller has no namespace"),
+        (format!("{}&namespace=n&number=1", path.replace("/controller", "/recording")), "has no namespace"),
+    ] {
         let (status, said) = refused(&path, good).await;
-        assert!(status == 400 && said.contains("kind has to be that of a controller"), "{path}: {said}");
+        assert!(status == 400 && said.contains(says), "{path}: {said}");
     }
     assert_eq!(refused(path, "Host: localhost\r\n").await.0, 401);
 }

@@ -10,6 +10,8 @@ use metahook_core::bundle::{children_of, modules_of, parents_of};
 use metahook_core::object::id::{Gvr, Key};
 use metahook_core::recording::{Beginning, Ending, FORMAT, RecordedAnswer, RecordedHook, RecordedLine};
 use metahook_core::trace::TracedObject;
+use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
+use metahook_server::cluster::objects::RequestError;
 use metahook_server::hook::wasm::compile::{Digest, ModuleBounds};
 use metahook_server::hook::wasm::source::unpack::unpack;
 use metahook_server::telemetry::error_chain;
@@ -19,6 +21,7 @@ use super::defines;
 use crate::controllers::{FindError, find};
 use crate::deploy::written_by_authors;
 use crate::inspected_server::{InspectError, Inspector, Question, Servers};
+use crate::object_names::{NameError, object_id, served};
 use crate::stored_hooks::stored_bytes;
 
 /// Where servers answer about a recording.
@@ -35,6 +38,14 @@ pub enum RecorderError {
     Find(#[from] FindError),
     #[error(transparent)]
     Inspect(#[from] InspectError),
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("the kinds of the parents cannot be read")]
+    Discovery(#[from] DiscoveryError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error("the controller has no parent {0:?}")]
+    NoParent(String),
     #[error("no server that was asked runs the controller {0}: see `metahook status {0}`")]
     NotHosted(String),
     #[error("what the server answers is not of this version: {0}")]
@@ -45,6 +56,9 @@ pub enum RecorderError {
     Write(#[from] io::Error),
 }
 
+/// A server that is restarted answers again within this time.
+const UNANSWERED_TIMEOUT: Duration = Duration::from_mins(1);
+
 /// A recording under way.
 pub struct Recorder {
     inspector: Inspector,
@@ -53,21 +67,26 @@ pub struct Recorder {
     controller: Value,
     /// What the server is asked beside the controller.
     more: Vec<(&'static str, String)>,
-    began: Instant,
-    is_hosted: bool,
+    has_asked: bool,
+    /// Since when no server answers.
+    unanswered: Option<Instant>,
+    /// Since when no server runs the controller.
+    unhosted: Option<Instant>,
+    /// Times that the recording began.
+    beginnings: usize,
     digests: BTreeSet<String>,
     ending: Ending,
 }
 
 impl Recorder {
-    /// `controller`: as `hello`, or `compositecontroller/hello`. `parent`: one alone.
+    /// `controller`: as `hello`, or `compositecontroller/hello`. `parent`: one alone, in this namespace where its name has none.
     ///
     /// # Errors
-    /// There is no such controller.
+    /// There is no such controller, or no such parent.
     pub async fn of(
         inspector: Inspector,
         controller: &str,
-        parent: Option<&Key>,
+        parent: Option<(&str, &str)>,
         with_secrets: bool,
     ) -> Result<Self, RecorderError> {
         let (id, controller) = find(&inspector.api, controller).await?;
@@ -75,7 +94,8 @@ impl Recorder {
             ("number", format!("{:016x}", getrandom::u64()?)),
             ("withSecrets", with_secrets.to_string()),
         ];
-        if let Some(Key { namespace, name }) = parent {
+        if let Some((name, namespace)) = parent {
+            let Key { namespace, name } = parent_of(&inspector, &controller, name, namespace).await?;
             more.extend([("parentNamespace", namespace.to_string()), ("parentName", name.to_string())]);
         }
         let ending = Ending { calls: 0, reconciles: 0, lost: 0 };
@@ -85,8 +105,10 @@ impl Recorder {
             object: TracedObject::new(&id.resource, &id.key),
             controller,
             more,
-            began: Instant::now(),
-            is_hosted: false,
+            has_asked: false,
+            unanswered: None,
+            unhosted: None,
+            beginnings: 0,
             digests: BTreeSet::new(),
             ending,
         })
@@ -110,21 +132,31 @@ impl Recorder {
     /// # Errors
     /// The server does not answer, or does not let this user record.
     pub async fn fetch(&mut self, max: usize, out: &mut impl Write) -> Result<usize, RecorderError> {
-        if self.is_hosted {
+        if std::mem::replace(&mut self.has_asked, true) {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
         let question = Question { path: PATH, object: &self.object, more: &self.more };
-        let (answers, failed): (Vec<RecordedAnswer>, _) =
-            self.inspector.reach_and_ask(&mut self.servers, question).await?;
+        let asked = self.inspector.reach_and_ask(&mut self.servers, question).await;
+        let (answers, failed) = asked.unwrap_or_else(|error| (Vec::<RecordedAnswer>::new(), Some(error)));
         match failed {
+            None => self.unanswered = None,
             // The other server may be the one that runs the controller.
-            Some(error) if answers.is_empty() || is_final(&error) => return Err(error.into()),
-            _ => {}
+            Some(_) if !answers.is_empty() => self.unanswered = None,
+            Some(error) => {
+                let since = self.unanswered.get_or_insert_with(Instant::now).elapsed();
+                // One that answered before may be restarted.
+                if is_final(&error) || self.beginnings == 0 || since > UNANSWERED_TIMEOUT {
+                    return Err(error.into());
+                }
+                return Ok(self.ending.reconciles);
+            }
         }
-        self.is_hosted |= answers.iter().any(|answer| answer.hosted);
-        if !self.is_hosted && self.began.elapsed() > HOSTED_TIMEOUT {
+        if answers.iter().any(|answer| answer.hosted) {
+            self.unhosted = None;
+        } else if self.unhosted.get_or_insert_with(Instant::now).elapsed() > HOSTED_TIMEOUT {
             return Err(RecorderError::NotHosted(self.object.name.clone()));
         }
+        self.beginnings += answers.iter().filter(|answer| answer.began).count();
         self.ending.lost += answers.iter().map(|answer| answer.lost).sum::<usize>();
         for line in answers.iter().flat_map(|answer| &answer.lines) {
             if self.ending.reconciles >= max {
@@ -180,8 +212,17 @@ impl Recorder {
             }
             Err(error) => remarks.push(format!("the definitions of its kinds are left out: {error}")),
         }
+        if self.beginnings > 1 {
+            remarks.push(format!(
+                "{} gaps: a server started anew, or was not asked for half a minute",
+                self.beginnings - 1
+            ));
+        }
         if self.ending.lost > 0 {
-            remarks.push(format!("{} lines are lost: the server had no room for them", self.ending.lost));
+            remarks.push(format!(
+                "{} lines are lost: the server had no room for them, or they are larger than 1 MiB",
+                self.ending.lost
+            ));
         }
         writeln!(out, "{}", RecordedLine::End(self.ending.clone()).print())?;
         out.flush()?;
@@ -196,6 +237,23 @@ impl Recorder {
         let wanted = all.iter().filter(|one| kinds.iter().any(|kind| defines(one, kind)));
         Ok(wanted.map(written_by_authors).collect())
     }
+}
+
+/// The parent of this name, which is there.
+async fn parent_of(
+    inspector: &Inspector,
+    controller: &Value,
+    name: &str,
+    namespace: &str,
+) -> Result<Key, RecorderError> {
+    let discovery = Discovery::new(inspector.api.clone());
+    for kind in served(&discovery, parents_of(controller).into_iter().collect()).await? {
+        let id = object_id(kind, name, namespace)?;
+        if inspector.api.read_as::<Value>(&id).await?.is_some() {
+            return Ok(id.key);
+        }
+    }
+    Err(RecorderError::NoParent(name.to_owned()))
 }
 
 /// The next request gets the same answer.

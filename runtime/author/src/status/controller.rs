@@ -54,7 +54,6 @@ impl StatusReader {
         let object = Object::parse(&controller.to_string(), None).ok();
         let has_server =
             object.is_some_and(|object| leases.iter().any(|lease| is_of_its_server(lease, &object, &status)));
-        let line = ControllerLine::of(kind, id.key.name.to_string(), &status, has_server, Timestamp::now());
         let object = TracedObject::new(&id.resource, &id.key);
         let question = Question { path: PATH, object: &object, more: &[] };
         let (running, failed) = match self.inspector.reach_and_ask(&mut self.servers, question).await {
@@ -65,6 +64,8 @@ impl StatusReader {
             }
             Err(error) => (None, Some(error)),
         };
+        let is_hosted = has_server || running.is_some();
+        let line = ControllerLine::of(kind, id.key.name.to_string(), &status, is_hosted, Timestamp::now());
         Ok(ShownController { line, status, running, failed })
     }
 }

@@ -317,6 +317,9 @@ pub struct Customized {
     pub answer: Answer,
     /// Whether the answer depends on the request alone; `None`: unknown.
     pub pure: Option<bool>,
+    /// It was given to an earlier reconcile, and the hook was not called.
+    pub is_earlier: bool,
+    pub usage: Option<Usage>,
 }
 
 /// The related objects of each state of a parent, and the answers of the customize hook about each.

@@ -64,8 +64,8 @@ fn message(error: &dyn Error) -> String {
 pub enum Step {
     /// The finalizers of the parent were changed.
     Finalizers,
-    /// The related objects were looked up.
-    Related,
+    /// The related objects of all states of the parent were looked up, by answers of the customize hook.
+    Related(Looked),
     /// A child that was known by its metadata alone was read.
     Read(ObjectId),
     /// A claim was carried out: its verb and its object.
@@ -82,6 +82,21 @@ pub enum Step {
     Wrote { verb: &'static str, id: ObjectId, reason: Option<String>, end: WriteEnd },
     /// A related object was deleted; false where it was gone.
     DeletedRelated(ObjectId, bool),
+}
+
+/// What became of a look-up of related objects.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Looked {
+    pub took: Duration,
+    /// Answers of the customize hook; none where the controller has no such hook.
+    pub answers: usize,
+    /// Those that were given to earlier reconciles.
+    pub earlier: usize,
+    /// Of all calls together.
+    pub usage: Option<Usage>,
+    pub rules: usize,
+    pub objects: usize,
+    pub error: Option<String>,
 }
 
 /// How an operation ended.
@@ -106,6 +121,28 @@ pub struct Decisions {
     pub unchanged: usize,
     /// Decisions that found no room.
     pub left_out: usize,
+}
+
+impl Looked {
+    fn new(found: &Result<FoundObjects, PortError>, took: Duration) -> Self {
+        let FoundObjects { related, customized } = match found {
+            Ok(found) => found,
+            Err(error) => return Self { took, error: Some(message(error)), ..Self::default() },
+        };
+        let usage = customized.iter().filter_map(|one| one.usage).reduce(|all, one| Usage {
+            instructions: all.instructions + one.instructions,
+            memory: all.memory.max(one.memory),
+        });
+        Self {
+            took,
+            answers: customized.len(),
+            earlier: customized.iter().filter(|one| one.is_earlier).count(),
+            usage,
+            rules: customized.iter().map(|one| one.answer.rules.len()).sum(),
+            objects: related.iter().map(|one| one.objects.objects().count()).sum(),
+            error: None,
+        }
+    }
 }
 
 impl<'w, W> Watched<'w, W> {
@@ -270,8 +307,9 @@ impl<W: CallHooks + Observe> CallHooks for Watched<'_, W> {
         states: &[Arc<Object>],
         asking: Asking,
     ) -> Result<FoundObjects, PortError> {
+        let start = self.world.now();
         let found = self.world.related(hooks, states, asking).await;
-        self.note(|| Step::Related);
+        self.note(|| Step::Related(Looked::new(&found, self.world.now().saturating_sub(start))));
         found
     }
 

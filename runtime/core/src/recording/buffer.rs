@@ -46,13 +46,15 @@ pub struct FetchedLines {
     pub lines: Vec<String>,
     /// Lines for which there was no room.
     pub lost: usize,
+    /// The recording begins with this fetch.
+    pub began: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordingRefused {
     #[error("{MAX_RECORDINGS} recordings are under way, and there may not be more: wait until one ends")]
     TooMany,
-    #[error("a recording of something else has this number")]
+    #[error("a recording of something else has the number of this one: try again")]
     Other,
 }
 
@@ -75,14 +77,14 @@ impl Recordings {
             recording.fetched = now;
             recording.bytes = 0;
             let (lines, lost) = (std::mem::take(&mut recording.lines), std::mem::take(&mut recording.lost));
-            return Ok(FetchedLines { lines, lost });
+            return Ok(FetchedLines { lines, lost, began: false });
         }
         if self.0.len() >= MAX_RECORDINGS {
             return Err(RecordingRefused::TooMany);
         }
         let (lines, subject) = (Vec::new(), subject.clone());
         self.0.insert(number.to_owned(), Recording { subject, lines, bytes: 0, lost: 0, fetched: now });
-        Ok(FetchedLines::default())
+        Ok(FetchedLines { began: true, ..FetchedLines::default() })
     }
 
     /// Ends the recording.
@@ -121,6 +123,12 @@ impl Recordings {
         }
     }
 
+    /// Counts a line that is too large for the recordings about a parent.
+    pub fn lose(&mut self, (controller, parent): (&str, &Key), now: Duration) {
+        let about = self.0.values_mut().filter(|it| it.is_about(controller, parent, now));
+        about.for_each(|recording| recording.lost += 1);
+    }
+
     /// Whether there is none that somebody still fetches.
     pub fn is_empty(&mut self, now: Duration) -> bool {
         self.0.retain(|_, recording| now < recording.fetched + IDLE_TIMEOUT);
@@ -154,8 +162,9 @@ mod tests {
     #[test]
     fn a_recording_has_the_lines_about_its_subject_once() {
         let mut all = Recordings::default();
-        assert_eq!(all.fetch("1", &subject("c", None), NOW), Ok(FetchedLines::default()));
-        assert_eq!(all.fetch("2", &subject("c", Some("a")), NOW), Ok(FetchedLines::default()));
+        let began = || Ok(FetchedLines { began: true, ..FetchedLines::default() });
+        assert_eq!(all.fetch("1", &subject("c", None), NOW), began());
+        assert_eq!(all.fetch("2", &subject("c", Some("a")), NOW), began());
         for (controller, parent, line) in [("c", "a", "one"), ("c", "b", "two"), ("d", "a", "three")] {
             add(&mut all, controller, parent, line);
         }
@@ -179,7 +188,9 @@ mod tests {
         (0..3).for_each(|_| add(&mut all, "c", "a", &half));
         add(&mut all, "c", "a", "x");
         let fetched = all.fetch("1", &subject("c", None), NOW).unwrap();
-        assert_eq!((fetched.lines.len(), fetched.lost), (2, 2));
+        assert_eq!((fetched.lines.len(), fetched.lost, fetched.began), (2, 2, false));
+        all.lose(("c", &Key::new("n", "a")), NOW);
+        assert_eq!(all.fetch("1", &subject("c", None), NOW).unwrap().lost, 1);
         add(&mut all, "c", "a", "x");
         assert_eq!(all.fetch("1", &subject("c", None), NOW).unwrap().lines, ["x"]);
         all.end("2", &subject("d", None));

@@ -14,11 +14,14 @@ use serde_json::Value;
 use crate::api::hook::Language;
 use crate::api::policy::Limits;
 use crate::hook::Usage;
-use crate::trace::{ReconcileTrace, TracedObject};
+use crate::trace::{ReconcileTrace, TraceEnd, TracedObject, TracedStep, TracedWriteEnd};
 use secret_values::SecretValues;
 
 /// The form of the lines. A program reads those of its own form.
 pub const FORMAT: u32 = 1;
+
+/// Stands for messages that may repeat a Secret.
+const LEFT_OUT: &str = "(left out, as it may repeat a Secret)";
 
 /// One line of a recording, as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,7 +31,7 @@ pub enum RecordedLine {
     Recording(Beginning),
     /// A hook was called.
     Call(Box<RecordedCall>),
-    /// A reconcile ended. Its calls come before it.
+    /// A reconcile ended. Calls of its attempts come before it.
     Reconcile(Box<ReconcileTrace>),
     /// What the cluster stores of a hook that was called.
     Hook(RecordedHook),
@@ -49,6 +52,9 @@ pub struct RecordedAnswer {
     /// Lines for which there was no room.
     #[serde(default)]
     pub lost: usize,
+    /// The recording begins with this answer: what came before is not in it.
+    #[serde(default)]
+    pub began: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,33 +177,47 @@ impl RecordedCall {
         STANDARD.decode(self.seed.as_ref()?).ok()?.try_into().ok()
     }
 
-    /// Without the values of Secrets that its request or its answer shows. A seed goes with them: a hook may have made a password of it.
+    /// Without the values of Secrets that its request or its answer shows, and without copies of mounted files. A seed goes with them: a
+    /// hook may have made a password of it; and an error, which may repeat a part of one.
     #[must_use]
-    pub fn without_secrets(mut self) -> Self {
+    pub fn without_secrets<'a>(mut self, mounted: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut values = SecretValues::default();
+        let texts = mounted.filter_map(|file| std::str::from_utf8(file).ok());
+        let mut has_mounts = false;
+        for text in texts {
+            has_mounts = true;
+            values.add_text(text);
+        }
         let read = |text: &str| serde_json::from_str::<Value>(text).ok();
         let (mut request, mut answer) = (read(&self.request), self.answer.as_deref().and_then(read));
         for value in request.iter().chain(&answer) {
             values.add(value);
         }
-        if !values.has_secrets() {
+        if !values.has_secrets() && !has_mounts {
             return self;
         }
+        let before = (self.request.clone(), self.answer.clone());
         for (text, value) in [(Some(&mut self.request), &mut request), (self.answer.as_mut(), &mut answer)] {
             if let (Some(text), Some(value)) = (text, value) {
+                let before = value.clone();
                 values.replace(value);
-                *text = value.to_string();
+                // Else it stays as it is, byte by byte.
+                if *value != before {
+                    *text = value.to_string();
+                }
             }
         }
         // What is no JSON may hold anything.
         if answer.is_none() {
             self.answer = None;
         }
-        if let Some(error) = &mut self.error {
-            let mut value = Value::from(std::mem::take(error));
-            values.replace(&mut value);
-            value.as_str().unwrap_or_default().clone_into(error);
+        if !values.has_secrets()
+            && self.error.is_none()
+            && before == (self.request.clone(), self.answer.clone())
+        {
+            return self;
         }
+        self.error = self.error.map(|_| LEFT_OUT.to_owned());
         self.seed = None;
         self.replaced = true;
         self
@@ -209,6 +229,29 @@ impl RecordedLine {
     pub fn print(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
+}
+
+/// A trace without messages of hooks and of the API server, which may repeat values.
+pub fn without_messages(mut trace: ReconcileTrace) -> ReconcileTrace {
+    let hide = |text: &mut String| LEFT_OUT.clone_into(text);
+    for step in &mut trace.steps {
+        match step {
+            TracedStep::Called { error, .. } | TracedStep::Related { error, .. } => {
+                error.iter_mut().for_each(hide);
+            }
+            TracedStep::Wrote { reason, end, .. } => {
+                reason.iter_mut().for_each(hide);
+                if let TracedWriteEnd::Failed(why) = end {
+                    hide(why);
+                }
+            }
+            _ => {}
+        }
+    }
+    if let TraceEnd::Failed(why) | TraceEnd::Again(why) = &mut trace.end {
+        hide(why);
+    }
+    trace
 }
 
 /// A seed as a recording has it.
@@ -265,7 +308,8 @@ pub(crate) mod tests {
     #[test]
     fn a_call_without_secrets_stays_as_it_is() {
         let call = call(&json!({ "parent": { "kind": "Greeting" } }), &json!({ "children": [] }));
-        assert_eq!(call.clone().without_secrets(), call);
+        assert_eq!(call.clone().without_secrets(std::iter::empty()), call);
+        assert_eq!(call.clone().without_secrets([&b"other text"[..]].into_iter()), call);
     }
 
     #[test]
@@ -273,14 +317,14 @@ pub(crate) mod tests {
         let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" }, "data": { "k": "dG9wLXNlY3JldA==" } });
         let request = json!({ "parent": {}, "related": { "Secret.v1": { "s": secret } } });
         let answer = json!({ "children": [{ "kind": "ConfigMap", "data": { "url": "u:top-secret@h" } }] });
-        let hidden = call(&request, &answer).without_secrets();
+        let hidden = call(&request, &answer).without_secrets(std::iter::empty());
         let printed = RecordedLine::Call(Box::new(hidden.clone())).print();
         assert!(!printed.contains("top-secret") && !printed.contains("dG9wLXNlY3JldA"), "{printed}");
         assert!(hidden.replaced && hidden.seed.is_none());
         assert!(hidden.answer.is_some_and(|answer| answer.contains("u:replaced@h")));
         // A Secret that the hook makes.
         let made = json!({ "children": [{ "apiVersion": "v1", "kind": "Secret", "stringData": { "k": "top-secret" } }] });
-        let hidden = call(&json!({ "parent": {} }), &made).without_secrets();
+        let hidden = call(&json!({ "parent": {} }), &made).without_secrets(std::iter::empty());
         assert!(hidden.replaced && !hidden.answer.unwrap().contains("top-secret"));
         // An answer that is no JSON, and an error that repeats a value.
         let odd = RecordedCall {
@@ -288,7 +332,28 @@ pub(crate) mod tests {
             error: Some("no such user: top-secret".to_owned()),
             ..call(&request, &json!({}))
         };
-        let printed = RecordedLine::Call(Box::new(odd.without_secrets())).print();
+        let printed = RecordedLine::Call(Box::new(odd.without_secrets(std::iter::empty()))).print();
         assert!(!printed.contains("top-secret"), "{printed}");
+        // A mounted file that the hook copies.
+        let copied = json!({ "children": [{ "kind": "ConfigMap", "data": { "k": "a-mounted-token" } }] });
+        let hidden =
+            call(&json!({ "parent": {} }), &copied).without_secrets([&b"a-mounted-token\n"[..]].into_iter());
+        assert!(hidden.replaced && !hidden.answer.unwrap().contains("a-mounted-token"));
+    }
+
+    #[test]
+    fn the_messages_of_a_reconcile_are_left_out() {
+        let trace = json!({
+            "controller": "c", "parent": call(&json!({}), &json!({})).parent, "generation": 1, "resourceVersion": "1",
+            "began": "", "tookUs": 1, "cause": "spec changed",
+            "steps": [
+                { "step": "called", "hook": "sync", "tookUs": 1, "error": "top-secret" },
+                { "step": "wrote", "verb": "create", "object": call(&json!({}), &json!({})).parent, "reason": "top-secret", "end": { "failed": "top-secret" } },
+            ],
+            "end": { "failed": "top-secret" },
+        });
+        let trace: ReconcileTrace = serde_json::from_value(trace).unwrap();
+        let printed = serde_json::to_string(&without_messages(trace)).unwrap();
+        assert!(!printed.contains("top-secret") && printed.contains("spec changed"), "{printed}");
     }
 }

@@ -17,7 +17,10 @@ const REPLACED: &str = "replaced";
 const MIN_REPEATED: usize = 6;
 
 /// Fields that say which object is meant. A value that is an ordinary word would make another object of it.
-const IDENTITY: [&str; 7] = ["apiVersion", "kind", "name", "namespace", "ownerReferences", "resource", "uid"];
+const IDENTITY: [&str; 6] = ["apiVersion", "kind", "name", "namespace", "resource", "uid"];
+
+/// Fields whose own fields may have any name.
+const DATA: [&str; 2] = ["data", "stringData"];
 
 /// The values of some Secrets, as they are and in base64.
 #[derive(Debug, Default)]
@@ -54,13 +57,15 @@ impl SecretValues {
     }
 
     /// Takes in a value: as it is, without blanks around it, and as the inside of a JSON text, as annotations repeat objects.
-    fn add_text(&mut self, text: &str) {
+    pub fn add_text(&mut self, text: &str) {
         for text in [text, text.trim()] {
+            self.repeated.insert(STANDARD.encode(text));
             let value = json!(text);
             let printed = [value.to_string(), to_go_string(&value)];
             let inside = printed.iter().filter_map(|text| text.strip_prefix('"')?.strip_suffix('"'));
             self.repeated.extend(inside.chain([text]).map(str::to_owned));
         }
+        self.repeated.retain(|value| value.len() >= MIN_REPEATED);
     }
 
     /// Replaces the values of Secrets, their annotations but those that say who made them, and each text that repeats a value.
@@ -70,8 +75,15 @@ impl SecretValues {
                 if is_secret(fields) {
                     replace_values(fields);
                 }
-                let others = fields.iter_mut().filter(|(name, _)| !IDENTITY.contains(&name.as_str()));
-                others.for_each(|(_, value)| self.replace(value));
+                for (name, value) in fields {
+                    match value {
+                        Value::String(_) if IDENTITY.contains(&name.as_str()) => {}
+                        Value::Object(data) if DATA.contains(&name.as_str()) => {
+                            data.values_mut().for_each(|value| self.replace(value));
+                        }
+                        value => self.replace(value),
+                    }
+                }
             }
             Value::Array(items) => items.iter_mut().for_each(|item| self.replace(item)),
             Value::String(text) => {
@@ -109,8 +121,11 @@ fn values<'a>(
 fn replace_values(fields: &mut Map<String, Value>) {
     let encoded = json!(STANDARD.encode(REPLACED));
     for (name, stand_in) in [("data", encoded), ("stringData", json!(REPLACED))] {
-        let held = fields.get_mut(name).and_then(Value::as_object_mut);
-        held.into_iter().flat_map(Map::values_mut).for_each(|value| *value = stand_in.clone());
+        match fields.get_mut(name) {
+            Some(Value::Object(held)) => held.values_mut().for_each(|value| *value = stand_in.clone()),
+            Some(odd) => *odd = stand_in,
+            None => {}
+        }
     }
     let annotations = fields.get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
     if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
@@ -146,6 +161,23 @@ mod tests {
         assert!(!found.contains("u:top-secret") && !found.contains("dG9wLXNlY3JldA"), "{found}");
         assert_eq!(copy["metadata"]["name"], "top-secret", "it is the object's name");
         assert_eq!(copy["data"], json!({ "url": "https://u:replaced@h", "ok": "yes" }));
+        // Below fields that name an object elsewhere, and under names of such fields.
+        let below = |field: &str| {
+            let mut odd = json!({ "spec": { field: list["spec"]["objects"][0] } });
+            odd["spec"][field]["data"] = json!({ "k": "dG9wLXNlY3JldA==" });
+            odd
+        };
+        let mut others = [
+            below("resource"),
+            below("name"),
+            json!({ "kind": "Secret", "apiVersion": "v1", "data": "dG9wLXNlY3JldA==" }),
+            json!({ "data": { "name": "top-secret", "encoded": "dG9wLXNlY3JldA==" } }),
+        ];
+        for other in &mut others {
+            values.replace(other);
+            let found = other.to_string();
+            assert!(!found.contains("top-secret") && !found.contains("dG9wLXNlY3JldA"), "{found}");
+        }
         let secret = &list["spec"]["objects"][0];
         assert_eq!(secret["data"], json!({ "k": "cmVwbGFjZWQ=", "short": "cmVwbGFjZWQ=" }));
         assert_eq!(secret["metadata"]["annotations"], json!({ MADE_BY: "c" }));

@@ -82,6 +82,19 @@ pub enum TracedStep {
     Read { object: TracedObject },
     /// The child was adopted, or released, or its owner reference renewed.
     Claimed { verb: String, object: TracedObject },
+    /// Related objects were looked up, by an answer of the customize hook.
+    Related {
+        /// The hook was not called: the answer was given to an earlier reconcile.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        earlier: bool,
+        took_us: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<Usage>,
+        rules: usize,
+        objects: usize,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
     /// A hook was called about the parent, or about an older state of it.
     Called {
         hook: String,
@@ -240,7 +253,15 @@ impl TracedStep {
     /// `None`: people learn nothing by it.
     fn of(step: &Step) -> Option<Self> {
         Some(match step {
-            Step::Related => return None,
+            Step::Related(looked) if looked.answers == 0 && looked.error.is_none() => return None,
+            Step::Related(looked) => Self::Related {
+                earlier: looked.answers > 0 && looked.earlier == looked.answers,
+                took_us: micros(looked.took),
+                usage: looked.usage,
+                rules: looked.rules,
+                objects: looked.objects,
+                error: looked.error.clone(),
+            },
             Step::Finalizers => Self::Finalizers,
             Step::Read(id) => Self::Read { object: TracedObject::of(id) },
             Step::Claimed(verb, id) => {
@@ -301,7 +322,9 @@ impl TracedStep {
             | Self::Wrote { object, .. }
             | Self::DeletedRelated { object, .. } => (Some(object), &[], &[]),
             Self::Planned { writes, left, .. } => (None, writes, left),
-            Self::Finalizers | Self::Called { .. } | Self::RecordedDeletions => (None, &[], &[]),
+            Self::Finalizers | Self::Related { .. } | Self::Called { .. } | Self::RecordedDeletions => {
+                (None, &[], &[])
+            }
         };
         let (writes, left) = (writes.iter().map(|it| &it.object), left.iter().map(|it| &it.object));
         one.into_iter().chain(writes).chain(left)

@@ -508,7 +508,7 @@ impl Server {
 fn check_order(steps: &[Step], revisions: &Resource) {
     let rank = |step: &Step| match step {
         Step::Finalizers => 0,
-        Step::Related | Step::Read(_) => 1,
+        Step::Related(_) | Step::Read(_) => 1,
         Step::Claimed(..) => 2,
         Step::Asked { is_older: false, .. } => 3,
         Step::Asked { is_older: true, .. } => 4,

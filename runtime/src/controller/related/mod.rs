@@ -196,7 +196,7 @@ impl RelatedObjects {
         if asking == Asking::Cached
             && let Some(answer) = cached()
         {
-            return Ok(Customized { answer, pure });
+            return Ok(Customized { answer, pure, is_earlier: true, usage: None });
         }
         let request = input::customize_request(&self.data.config, parent);
         work.end_turn();
@@ -225,7 +225,7 @@ impl RelatedObjects {
             state.answers.keep(&parent.key, fingerprint, answer.clone(), until);
             state.shrink(self.bounds.memory);
         }
-        Ok(Customized { answer, pure: answered.pure })
+        Ok(Customized { answer, pure: answered.pure, is_earlier: false, usage: answered.usage })
     }
 
     /// Finds the related objects of each state of a parent, the present one first. From here on their changes trigger it.

@@ -60,6 +60,12 @@ pub(super) struct Entry {
     pub(super) inode: u64,
 }
 
+impl MountedFiles {
+    pub(crate) fn contents(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.values().map(|content| &**content)
+    }
+}
+
 impl From<Files> for MountedFiles {
     fn from(files: Files) -> Self {
         Self(Arc::new(files))

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use metahook_core::counted;
+use metahook_core::hook::Usage;
 use metahook_core::trace::settled::SettledTriggers;
 use metahook_core::trace::{
     Explained, LeftChild, PlannedWrite, ReconcileTrace, TraceEnd, TracedObject, TracedStep, TracedWriteEnd,
@@ -138,11 +139,19 @@ fn print_step(out: &mut impl Write, trace: &ReconcileTrace, step: &TracedStep) -
         TracedStep::Claimed { verb, object } => row(out, verb, &name(object)),
         TracedStep::Called { hook, older, took_us, usage, error } => {
             let of = if *older { " about an older revision" } else { "" };
-            let usage = usage.map_or_else(String::new, |usage| {
-                format!(", {} instructions, {} KiB", usage.instructions, usage.memory >> 10)
-            });
+            let usage = usage.map_or_else(String::new, used);
             let error = error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
             row(out, "call", &format!("{hook} hook{of}, {}{usage}{error}", duration(*took_us)))
+        }
+        TracedStep::Related { earlier, took_us, usage, rules, objects, error } => {
+            let answer = if *earlier {
+                "the customize hook's earlier answer".to_owned()
+            } else {
+                format!("customize hook, {}{}", duration(*took_us), usage.map_or_else(String::new, used))
+            };
+            let found =
+                format!("{}, {}", counted(*rules, "rule", "rules"), counted(*objects, "object", "objects"));
+            row(out, "related", &format!("{answer}: {}", error.as_ref().unwrap_or(&found)))
         }
         TracedStep::Planned { writes, left, unchanged, left_out } => {
             planned(out, trace, (writes, left), *unchanged)?;
@@ -204,6 +213,10 @@ fn planned(
     Ok(())
 }
 
+fn used(usage: Usage) -> String {
+    format!(", {} instructions, {} KiB", usage.instructions, usage.memory >> 10)
+}
+
 fn row(out: &mut impl Write, what: &str, text: &str) -> Result<(), io::Error> {
     // A line of a message may have anything in it.
     let lines: Vec<_> = text.lines().map(escape).collect();
@@ -235,160 +248,4 @@ fn duration(micros: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use metahook_core::hook::Usage;
-
-    use super::*;
-
-    fn object(kind: &str, resource: &str, name: &str) -> TracedObject {
-        TracedObject {
-            group: String::new(),
-            resource: resource.to_owned(),
-            kind: kind.to_owned(),
-            namespace: "demo".to_owned(),
-            name: name.to_owned(),
-        }
-    }
-
-    fn pod(name: &str) -> TracedObject {
-        object("Pod", "pods", name)
-    }
-
-    fn trace() -> ReconcileTrace {
-        let call = TracedStep::Called {
-            hook: "sync".to_owned(),
-            older: false,
-            took_us: 700,
-            usage: Some(Usage { instructions: 60_117, memory: 1 << 20 }),
-            error: None,
-        };
-        let planned = |verb: &str, name: &str, drift: &[&str]| PlannedWrite {
-            verb: verb.to_owned(),
-            object: pod(name),
-            drift: drift.iter().map(|&place| place.to_owned()).collect(),
-        };
-        let plan = TracedStep::Planned {
-            writes: vec![planned("delete", "old", &[]), planned("replace", "web", &["spec.replicas"])],
-            left: vec![LeftChild { object: pod("going"), why: "it is being deleted".to_owned() }],
-            unchanged: 2,
-            left_out: 0,
-        };
-        let wrote = |verb: &str, name: &str, reason: Option<&str>, end| TracedStep::Wrote {
-            verb: verb.to_owned(),
-            object: pod(name),
-            reason: reason.map(str::to_owned),
-            end,
-        };
-        ReconcileTrace {
-            controller: "CompositeController hello".to_owned(),
-            parent: object("Hello", "hellos", "a"),
-            generation: 2,
-            resource_version: "7".to_owned(),
-            began: "2026-11-27T10:20:31.120Z".to_owned(),
-            took_us: 12_345,
-            cause: "spec changed".to_owned(),
-            steps: vec![
-                call,
-                plan,
-                wrote("delete", "old", Some("the answer does not list it"), TracedWriteEnd::Changed),
-                wrote("replace", "web", None, TracedWriteEnd::Failed("no right".to_owned())),
-            ],
-            left_out: 0,
-            end: TraceEnd::Failed("replace Pod demo/web: no right".to_owned()),
-            next_us: Some(5_000_000),
-            settled: None,
-        }
-    }
-
-    fn printed(object: &TracedObject, reconciles: Vec<ReconcileTrace>, max: usize) -> String {
-        printed_with(0, object, reconciles, max)
-    }
-
-    fn printed_with(
-        hidden_parents: usize,
-        object: &TracedObject,
-        reconciles: Vec<ReconcileTrace>,
-        max: usize,
-    ) -> String {
-        let mut out = Vec::new();
-        let explained = Explained { version: "1".to_owned(), reconciles, hidden_parents };
-        print(&mut out, object, &explained, max).unwrap();
-        String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn a_reconcile_is_told_from_its_cause_to_what_comes_next() {
-        let expected = "\
-2026-11-27 10:20:31.120Z  CompositeController hello: spec changed, FAILED in 12.3 ms
-  call        sync hook, 0.7 ms, 60117 instructions, 1024 KiB
-  unchanged   2 children
-  left        Pod demo/going: it is being deleted
-  drift       Pod demo/web: another client changed spec.replicas
-  delete      Pod demo/old: the answer does not list it
-  replace     Pod demo/web, FAILED: no right
-  failed      replace Pod demo/web: no right
-  next        after 5.0 s, unless something changes before
-";
-        assert_eq!(printed(&object("Hello", "hellos", "a"), vec![trace()], 5), expected);
-        let of_child = printed(&pod("old"), vec![trace(), trace()], 1);
-        assert!(
-            of_child.starts_with(
-                "2026-11-27 10:20:31.120Z  CompositeController hello: Hello demo/a, spec changed,"
-            )
-        );
-        assert!(of_child.ends_with("1 more: --count shows them\n"), "{of_child}");
-    }
-
-    #[test]
-    fn triggers_that_changed_nothing_stand_beside_the_latest_reconcile() {
-        let settled = |triggers| SettledTriggers {
-            triggers,
-            first: "2026-11-27T10:20:40.000Z".to_owned(),
-            last: "2026-11-27T10:31:02.512Z".to_owned(),
-            last_cause: "Pod demo/x changed".to_owned(),
-        };
-        let mut calm = trace();
-        calm.end = TraceEnd::Unchanged;
-        calm.settled = Some(settled(212));
-        let line = "CompositeController hello: settled; since this reconcile 212 triggers changed nothing, the last one (Pod demo/x changed) at 2026-11-27 10:31:02.512Z\n";
-        let parent = object("Hello", "hellos", "a");
-        let said = printed(&parent, vec![calm.clone(), trace()], 5);
-        assert!(said.starts_with(line), "{said}");
-        let mut followed = Vec::new();
-        print_following(&mut followed, &parent, &[trace(), calm.clone()]).unwrap();
-        assert!(String::from_utf8(followed).unwrap().ends_with(line));
-        calm.settled = Some(settled(1));
-        let said = printed(&pod("old"), vec![calm], 5);
-        let line = "CompositeController hello: Hello demo/a settled; since this reconcile 1 trigger (Pod demo/x changed) changed nothing, at 2026-11-27 10:31:02.512Z\n";
-        assert!(said.starts_with(line), "{said}");
-    }
-
-    #[test]
-    fn what_is_not_shown_and_what_was_not_done_is_said() {
-        let mut cut = trace();
-        cut.steps.truncate(3);
-        let said = printed_with(2, &pod("web"), vec![cut.clone()], 5);
-        assert!(said.starts_with("The reconciles of 2 parents are not shown"), "{said}");
-        assert!(
-            said.contains("  not done    replace Pod demo/web\n") && !said.contains("not done    delete"),
-            "{said}"
-        );
-        cut.left_out = 1;
-        let said = printed(&pod("web"), vec![cut], 5);
-        assert!(said.contains("1 more step\n") && !said.contains("not done"), "{said}");
-    }
-
-    #[test]
-    fn a_message_does_nothing_to_the_terminal() {
-        let mut odd = trace();
-        odd.end = TraceEnd::Failed("\u{1b}[2Jone\ntwo".to_owned());
-        let said = printed(&pod("web"), vec![odd], 5);
-        assert!(said.contains("failed      \\u{1b}[2Jone\n              two\n"), "{said}");
-    }
-
-    #[test]
-    fn an_object_that_nothing_is_remembered_of_is_told_so() {
-        let said = printed(&pod("x"), Vec::new(), 5);
-        assert!(said.starts_with("Pod demo/x: the server remembers no reconcile of it"), "{said}");
-    }
-}
+mod tests;
