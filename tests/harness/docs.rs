@@ -25,7 +25,10 @@ fn limits_in_specs() -> String {
             "`log` (stderr)",
             "64Ki",
             "1Mi",
-            &format!("none; the server's log says {}", code(&expected_messages::log(0, 100))),
+            &format!(
+                "none; the server's log says {}, and an error still has the last words",
+                code(&expected_messages::log(0, 100))
+            ),
         ],
     ];
     rows(["limit", "default", "ceiling", "message"], &limits)

@@ -59,7 +59,7 @@ pub struct InspectFlags {
     /// Namespace of the server.
     #[arg(long, value_name = "NAMESPACE", default_value = "metacontroller")]
     pub server_namespace: String,
-    /// File with the token of a user who may get the object. When absent that of the kubeconfig, else one that is made for the server's ServiceAccount.
+    /// File with the token of a user who may get the object or the controller. When absent that of the kubeconfig, else one that is made for the server's ServiceAccount.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     #[command(flatten)]

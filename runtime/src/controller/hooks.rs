@@ -214,7 +214,7 @@ impl HookCaller {
         Ok(HookAnswer { bytes, pure: called.pure, usage: called.usage })
     }
 
-    /// The call, where somebody records it.
+    /// The call, where it is recorded.
     fn recorded(
         &self,
         hook: &LoadedHook,

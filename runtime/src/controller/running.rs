@@ -1,4 +1,4 @@
-//! The controllers that run on this server, for those who look into it: see [`ControllerOverview`].
+//! The controllers that run on this server, as the inspection address shows them: see [`ControllerOverview`].
 
 use std::sync::{Arc, Mutex, Weak};
 

@@ -82,7 +82,7 @@ impl ControllerTraces {
         self.all.0.is_some()
     }
 
-    /// The recordings, where somebody may ask for one.
+    /// The recordings, where the server has an inspection address.
     pub(crate) fn recordings(&self) -> Option<&RunningRecordings> {
         self.all.recordings()
     }

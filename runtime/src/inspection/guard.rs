@@ -29,7 +29,7 @@ pub(super) struct User(Value);
 pub(super) enum Refusal {
     #[error("there are /v1/reconciles, /v1/controller and /v1/recording")]
     Path,
-    #[error("nothing can be changed here: GET alone is answered")]
+    #[error("no object can be changed here: GET alone is answered")]
     Method,
     #[error("the request: {0}")]
     Query(String),

@@ -16,7 +16,7 @@ use crate::pages::{Desk, blocks};
 use crate::scripts::until_loaded;
 
 /// The page on live objects comes first: it compares with the script as it is then.
-pub(crate) const PAGES: [&str; 7] = [
+pub(crate) const PAGES: [&str; 8] = [
     "diff.md",
     "upgrades.md",
     "operations.md",
@@ -24,6 +24,7 @@ pub(crate) const PAGES: [&str; 7] = [
     "troubleshooting.md",
     "shadows.md",
     "explain.md",
+    "sizing.md",
 ];
 
 /// Parts of commands that are typed nowhere, each with the reason. `ON_A_NODE` has those that are typed there.

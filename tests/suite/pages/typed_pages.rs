@@ -11,12 +11,8 @@ use crate::chart::chart_node;
 use crate::pages::{author_pages, operation_pages, parse};
 use crate::{node, tutorial_scripts};
 
-/// Pages whose commands no test types, each with the reason.
-const NOT_TYPED: [(&str, &str); 1] = [("sizing.md", "its benchmarks take long, and measure the machine")];
-
 pub(crate) async fn each_page_with_commands_is_typed_by_a_test(_: &mut Fixture) -> Result<()> {
     let mut typed: BTreeSet<&str> = [chart_node::PAGE, chart_node::MIGRATION, node::TUTORIAL].into();
-    typed.extend(NOT_TYPED.map(|(page, _)| page));
     typed.extend(author_pages::PAGES.map(|(page, _)| page));
     typed.extend(operation_pages::PAGES);
     typed.extend(tutorial_scripts::PAGES.map(|(page, _)| page));

@@ -45,12 +45,13 @@ enum Part {
 }
 
 /// Test targets of the part "unit", which runs the tests of all libraries and programs, too.
-const UNIT: [&str; 13] = [
+const UNIT: [&str; 14] = [
     "alerts",
     "answers",
     "cases",
     "crd_formats",
     "customize",
+    "dashboard",
     "deletion_brake",
     "leader_election",
     "reference",

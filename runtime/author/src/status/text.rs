@@ -79,7 +79,10 @@ fn print_running(out: &mut impl Write, running: &ControllerOverview) -> Result<(
     match named {
         Some(named) => print_named(out, named),
         None => {
-            writeln!(out, "\nParents are not named: that needs the right to list all objects of their kind.")
+            writeln!(
+                out,
+                "\nParents are not named: that needs the right to list all objects of their kind, in all namespaces."
+            )
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod ports;
 pub mod rollout;
 pub mod sequence;
 pub mod shown;
+pub mod steps;
 pub mod too_large;
 pub mod trigger;
 pub mod watched;

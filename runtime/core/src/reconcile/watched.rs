@@ -1,22 +1,20 @@
 //! A world that is watched: each step of a reconcile, in order, whatever the world behind it.
 
-use std::error::Error;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::api::hook::HookName;
 use crate::api::selection::FinalizerChange;
+use crate::children::Op;
 use crate::children::claims::ClaimedObject;
 use crate::children::deletion_brake::DeletionBrake;
 use crate::children::deletion_reason::DeletionReason;
 use crate::children::plan::DryRunResult;
 use crate::children::write_history::{Drift, WriteHistory};
-use crate::children::{Op, Plan, Skip};
 use crate::decorator::Decoration;
 use crate::decorator::conflicts::Resolution;
 use crate::hash::Fingerprint;
-use crate::hook::Usage;
 use crate::object::cached::CachedObject;
 use crate::object::id::{Gvk, Key, ObjectId, Resource};
 use crate::object::selector::Selector;
@@ -27,8 +25,8 @@ use crate::reconcile::ports::{
     Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError,
     Record, Remember, WriteAnswer, WriteError,
 };
+use crate::reconcile::steps::{Decisions, Looked, MAX_STEPS, Step, WriteEnd, message};
 use crate::settled::{CacheRevision, SettledParents};
-use crate::{error_chain, shorten, shorten_middle};
 
 /// A world whose steps are kept.
 pub struct Watched<'w, W> {
@@ -41,108 +39,6 @@ pub struct Watched<'w, W> {
 struct Kept {
     steps: Vec<Step>,
     left_out: usize,
-}
-
-/// Steps, and decisions of a plan, that are kept: a parent may have ten thousand children.
-const MAX_STEPS: usize = 1000;
-
-/// Places of drift that are kept of a child.
-const MAX_PLACES: usize = 5;
-
-/// Bytes of one.
-const MAX_PLACE: usize = 100;
-
-/// Bytes of an error.
-const MAX_ERROR: usize = 1024;
-
-fn message(error: &dyn Error) -> String {
-    shorten_middle(&error_chain(error), MAX_ERROR)
-}
-
-/// A step of a reconcile that reaches out of its own data, or decides about what does.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// The finalizers of the parent were changed.
-    Finalizers,
-    /// The related objects of all states of the parent were looked up, by answers of the customize hook.
-    Related(Looked),
-    /// A child that was known by its metadata alone was read.
-    Read(ObjectId),
-    /// A claim was carried out: its verb and its object.
-    Claimed(&'static str, ObjectId),
-    /// A hook was asked about the parent, or about an older state of it.
-    Asked { hook: HookName, is_older: bool, took: Duration, usage: Option<Usage>, error: Option<String> },
-    /// The plan was made, and nothing of it is carried out.
-    Planned(Decisions),
-    /// The number of deletions was recorded.
-    RecordedDeletions,
-    /// A write was tried by a dry run.
-    Tried(ObjectId),
-    /// An operation was carried out.
-    Wrote { verb: &'static str, id: ObjectId, reason: Option<String>, end: WriteEnd },
-    /// A related object was deleted; false where it was gone.
-    DeletedRelated(ObjectId, bool),
-}
-
-/// What became of a look-up of related objects.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Looked {
-    pub took: Duration,
-    /// Answers of the customize hook; none where the controller has no such hook.
-    pub answers: usize,
-    /// Those that were given to earlier reconciles.
-    pub earlier: usize,
-    /// Of all calls together.
-    pub usage: Option<Usage>,
-    pub rules: usize,
-    pub objects: usize,
-    pub error: Option<String>,
-}
-
-/// How an operation ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WriteEnd {
-    Changed,
-    /// The API server kept the object as it was.
-    NoEffect,
-    Failed(String),
-}
-
-/// What a plan decides about each child.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Decisions {
-    /// Children that are written, by the verb.
-    pub writes: Vec<(&'static str, ObjectId)>,
-    /// Places whose drift is corrected, by the child.
-    pub drifts: Vec<(ObjectId, Vec<String>)>,
-    /// Children that are left although they are not as wanted, and why.
-    pub left: Vec<(ObjectId, String)>,
-    /// Children that are as wanted.
-    pub unchanged: usize,
-    /// Decisions that found no room.
-    pub left_out: usize,
-}
-
-impl Looked {
-    fn new(found: &Result<FoundObjects, PortError>, took: Duration) -> Self {
-        let FoundObjects { related, customized } = match found {
-            Ok(found) => found,
-            Err(error) => return Self { took, error: Some(message(error)), ..Self::default() },
-        };
-        let usage = customized.iter().filter_map(|one| one.usage).reduce(|all, one| Usage {
-            instructions: all.instructions + one.instructions,
-            memory: all.memory.max(one.memory),
-        });
-        Self {
-            took,
-            answers: customized.len(),
-            earlier: customized.iter().filter(|one| one.is_earlier).count(),
-            usage,
-            rules: customized.iter().map(|one| one.answer.rules.len()).sum(),
-            objects: related.iter().map(|one| one.objects.objects().count()).sum(),
-            error: None,
-        }
-    }
 }
 
 impl<'w, W> Watched<'w, W> {
@@ -182,38 +78,6 @@ impl<'w, W> Watched<'w, W> {
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Step {
-    /// Whether it says why things went as they did. There are few of these in most reconciles.
-    pub fn says_why(&self) -> bool {
-        match self {
-            Self::Asked { is_older, error, .. } => !is_older || error.is_some(),
-            Self::Planned(_) | Self::Wrote { end: WriteEnd::Failed(_), .. } => true,
-            _ => false,
-        }
-    }
-}
-
-impl Decisions {
-    fn of(plan: &Plan) -> Self {
-        let left = plan.skips.iter().filter(|(_, skip)| *skip != Skip::Unchanged);
-        let left = left.map(|(id, skip)| (id.clone(), skip.to_string()));
-        let problems = plan.problems.iter().map(|(id, problem)| (id.clone(), problem.to_string()));
-        let drifts = plan.drifts.iter().map(|drift| {
-            let places = drift.values.iter().take(MAX_PLACES).map(|place| shorten(&place.path, MAX_PLACE));
-            (drift.id.clone(), places.collect())
-        });
-        let kept = |all: usize| all.saturating_sub(MAX_STEPS);
-        let not_as_wanted = plan.skips.iter().filter(|(_, skip)| *skip != Skip::Unchanged).count();
-        Self {
-            writes: plan.ops.iter().take(MAX_STEPS).map(|op| (op.verb(), op.id().clone())).collect(),
-            drifts: drifts.take(MAX_STEPS).collect(),
-            left: left.chain(problems).take(MAX_STEPS).collect(),
-            unchanged: plan.skips.len() - not_as_wanted,
-            left_out: kept(plan.ops.len()) + kept(not_as_wanted + plan.problems.len()),
-        }
     }
 }
 

@@ -1,8 +1,8 @@
-//! Lines of recordings that are under way, until those who record fetch them.
+//! Lines of recordings that are under way, until their commands fetch them.
 //!
 //! # Guarantees
 //! - There are at most [`MAX_RECORDINGS`], each with at most [`MAX_BYTES`] of lines.
-//! - A recording of which nobody has fetched lines for [`IDLE_TIMEOUT`] is gone.
+//! - A recording whose command has fetched no lines for [`IDLE_TIMEOUT`] is gone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct Subject {
     pub with_secrets: bool,
 }
 
-/// Recordings by the number that those who record have chosen.
+/// Recordings by the number that each command has chosen.
 #[derive(Debug, Default)]
 pub struct Recordings(BTreeMap<String, Recording>);
 
@@ -129,7 +129,7 @@ impl Recordings {
         about.for_each(|recording| recording.lost += 1);
     }
 
-    /// Whether there is none that somebody still fetches.
+    /// Whether no command fetches a recording any more.
     pub fn is_empty(&mut self, now: Duration) -> bool {
         self.0.retain(|_, recording| now < recording.fetched + IDLE_TIMEOUT);
         self.0.is_empty()
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(all.fetch("3", &subject("c", None), NOW), Err(RecordingRefused::TooMany));
         all.end("2", &subject("c", None));
         assert!(all.fetch("2", &subject("c", None), NOW).is_ok());
-        // Nobody fetches the other one.
+        // No command fetches the other one.
         let later = NOW + IDLE_TIMEOUT;
         assert_eq!(all.wanted("c", &Key::new("n", "a"), later), [false, false]);
         all.fetch("3", &subject("c", None), later).unwrap();

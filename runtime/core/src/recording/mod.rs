@@ -41,7 +41,7 @@ pub enum RecordedLine {
     End(Ending),
 }
 
-/// What the server answers to those who fetch a recording.
+/// Answer of the server to a command that fetches a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedAnswer {
     /// That of the server.

@@ -11,7 +11,7 @@ use crate::hook::Usage;
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
 use crate::reconcile::outcome::{Changed, Failure, Retry};
-use crate::reconcile::watched::{Decisions, Step, WriteEnd};
+use crate::reconcile::steps::{Decisions, Step, WriteEnd};
 use crate::shorten_middle;
 use settled::SettledTriggers;
 

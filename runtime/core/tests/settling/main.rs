@@ -153,7 +153,8 @@ fn a_reconcile_shows_its_steps_and_a_settled_one_has_none_but_reads() {
     assert_eq!(steps.len(), begins.len(), "{steps:?}");
     server.comes_to_rest();
     server.does(Deed::Pass(0));
-    assert_eq!(shown(&server), ["Related"]);
+    let steps = shown(&server);
+    assert!(matches!(&steps[..], [only] if only.starts_with("Related")), "{steps:?}");
 }
 
 #[test]

@@ -23,7 +23,8 @@ use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig}
 use metahook_core::reconcile::outcome::Changed;
 use metahook_core::reconcile::sequence::{Start, reconcile};
 use metahook_core::reconcile::shown::ObservedBounds;
-use metahook_core::reconcile::watched::{Step, Watched};
+use metahook_core::reconcile::steps::Step;
+use metahook_core::reconcile::watched::Watched;
 use metahook_core::related;
 use metahook_core::related::related_index::RelatedIndex;
 use metahook_core::related::rule::{Finds, RuleScope};

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::reconcile::outcome::{Changed, Outcome, Retry, RetryState};
+use metahook_core::reconcile::steps::Step;
 use metahook_core::reconcile::trigger::{Beginning, RESYNC};
-use metahook_core::reconcile::watched::Step;
 use metahook_core::trace::recent::PrintedTrace;
 use metahook_core::trace::{self, ReconcileTrace, TraceEnd};
 
