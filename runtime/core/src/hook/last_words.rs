@@ -40,12 +40,15 @@ pub fn last_words(log: &str) -> String {
     lines.reverse();
     let found =
         [rust, go, cpp, python].into_iter().filter_map(|find| find(&lines)).max_by_key(|found| found.start);
+    let frame = found.as_ref().filter(|found| go(&lines).as_ref() == Some(*found));
+    let frame = frame.and_then(|found| go_frame(lines.get(found.end..)?));
     let last = lines.len().saturating_sub(1)..lines.len();
     let said = lines.get(found.unwrap_or(last)).unwrap_or_default();
     let said: Vec<_> = said.iter().map(|line| LogLine::of(line).message).collect();
     let said: Vec<_> = said.iter().map(|line| line.trim()).collect();
     // A terminal obeys control characters.
-    let said = said.join(" ").replace(char::is_control, " ");
+    let said = said.join(" ") + &frame.map_or_else(String::new, |frame| format!(" ({frame})"));
+    let said = said.replace(char::is_control, " ");
     if said.is_empty() {
         String::new()
     } else {
@@ -86,6 +89,15 @@ fn go(lines: &[&str]) -> Option<Range<usize>> {
         None if behind.len() < MAX_MESSAGE_LINES => Some(start..lines.len()),
         None => None,
     }
+}
+
+/// The author's function that a stack of Go begins with, and its place: `main.colour, main.go:6`.
+fn go_frame(stack: &[&str]) -> Option<String> {
+    let mut frames = stack.iter().zip(stack.iter().skip(1));
+    let (call, place) = frames.find(|(call, place)| call.starts_with("main.") && place.starts_with('\t'))?;
+    let (function, _) = call.rsplit_once('(')?;
+    let place = place.split_whitespace().next()?;
+    Some(format!("{function}, {}", place.rsplit('/').next().unwrap_or(place)))
 }
 
 /// `terminate called after …`, and `what():  …` in the line below it; libc++abi says both in one.
@@ -141,12 +153,15 @@ mod tests {
     fn the_message_is_found_in_the_form_of_each_language() {
         for (log, words) in [
             (RUST, "thread 'main' (1) panicked at src/main.rs:7:9: index out of bounds: the len is 1"),
-            (GO, "panic: no colour for \"a\""),
-            (GO_ERROR, "panic: runtime error: index out of range [7] with length 1"),
-            (GO_AGAIN, "panic: first [recovered] panic: second"),
-            (GO_NIL, "panic: runtime error: invalid memory address or nil pointer dereference"),
-            (GO_FATAL, "fatal error: all goroutines are asleep - deadlock!"),
-            (GO_LONG, "panic: line one line two"),
+            (GO, "panic: no colour for \"a\" (main.colour, main.go:6)"),
+            (GO_ERROR, "panic: runtime error: index out of range [7] with length 1 (main.main, main.go:6)"),
+            (GO_AGAIN, "panic: first [recovered] panic: second (main.main.func1, main.go:7)"),
+            (
+                GO_NIL,
+                "panic: runtime error: invalid memory address or nil pointer dereference (main.main, main.go:8)",
+            ),
+            (GO_FATAL, "fatal error: all goroutines are asleep - deadlock! (main.main, main.go:5)"),
+            (GO_LONG, "panic: line one line two (main.main, main.go:6)"),
             (TINY, "panic: runtime error: index out of range"),
             (TINY_PLACE, "panic: runtime error at 0x00000e3f: nil pointer dereference"),
             (CPP, "terminate called after throwing an instance of 'std::runtime_error' what():  no colour"),
@@ -168,13 +183,16 @@ mod tests {
     #[test]
     fn a_stack_of_many_goroutines_hides_no_message() {
         let stack = "goroutine 7 [running]:\nmain.f()\n\t/src/main.go:6\n\n".repeat(200);
-        assert_eq!(last_words(&format!("panic: first\n\n{stack}")), "; last stderr output: panic: first");
+        assert_eq!(
+            last_words(&format!("panic: first\n\n{stack}")),
+            "; last stderr output: panic: first (main.f, main.go:6)"
+        );
     }
 
     #[test]
     fn the_last_of_two_messages_counts() {
         let both = format!("{PYTHON}{GO}");
-        assert!(last_words(&both).ends_with("panic: no colour for \"a\""));
+        assert!(last_words(&both).ends_with("panic: no colour for \"a\" (main.colour, main.go:6)"));
         let logged = format!("panic: averted\n{}{RUST}", "going on\n".repeat(30));
         assert!(last_words(&logged).contains("index out of bounds"));
     }
