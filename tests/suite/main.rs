@@ -860,6 +860,7 @@ fn without_a_server() -> Vec<Test> {
         scaffold::{
             a_new_hook_is_built_checked_and_tested_as_its_readme_has_it,
             a_new_hook_in_each_language_is_built_checked_and_tested_as_its_readme_has_it,
+            a_new_component_is_built_checked_and_tested_as_its_readme_has_it,
             each_template_makes_a_hook_that_passes_its_own_cases,
         },
         gallery::{

@@ -64,12 +64,7 @@ pub(crate) async fn a_new_hook_in_each_language_is_built_checked_and_tested_as_i
 ) -> Result<()> {
     let folder = test.plane().scratch().join("languages");
     std::fs::create_dir(&folder)?;
-    for (language, build) in [
-        ("python", None),
-        ("javascript", None),
-        ("go", Some("env GOOS=wasip1")),
-        ("component", Some("cargo build")),
-    ] {
+    for (language, build) in [("python", None), ("javascript", None), ("go", Some("env GOOS=wasip1"))] {
         as_its_readme_has_it(&folder, language, &["--lang", language], build).await?;
     }
     let mut languages = vec!["python", "javascript", "go"];
@@ -105,6 +100,16 @@ pub(crate) async fn a_new_hook_in_each_language_is_built_checked_and_tested_as_i
         }
     }
     Ok(())
+}
+
+/// By itself: Cargo takes long beside all other tests.
+pub(crate) async fn a_new_component_is_built_checked_and_tested_as_its_readme_has_it(
+    test: &mut Fixture,
+) -> Result<()> {
+    let folder = test.plane().scratch().join("components");
+    std::fs::create_dir(&folder)?;
+    let flags = ["--lang", "component"];
+    as_its_readme_has_it(&folder, "component", &flags, Some("cargo build")).await.map(drop)
 }
 
 /// Makes a hook and runs the commands of its README that need no cluster. `build`: how the first of them begins. Its folder.
