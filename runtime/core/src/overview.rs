@@ -12,7 +12,7 @@ use crate::trace::{LeftChild, ReconcileTrace, TraceEnd, TracedStep};
 /// Groups that are shown of each sort.
 const MAX_GROUPS: usize = 20;
 
-/// Groups that are told apart. Parents beyond these are counted in one group without a message.
+/// Groups with a message of their own. A parent with one more message is counted in the group of other reasons.
 const MAX_DISTINCT: usize = 1000;
 
 /// Parents that a group names.

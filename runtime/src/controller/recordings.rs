@@ -139,13 +139,12 @@ impl RunningRecordings {
 
     /// A reconcile ended. `trace`: its trace as JSON.
     pub(crate) fn reconciled(&self, controller: &str, parent: &Key, trace: &str) {
-        if self.wanted(controller, parent).is_none() {
-            return;
-        }
-        let whole = format!("{{\"reconcile\":{trace}}}");
-        let trace = serde_json::from_str(trace).ok().map(without_messages);
-        let replaced = trace.map(|trace| RecordedLine::Reconcile(Box::new(trace)).print());
-        self.add(controller, parent, [Some(&whole), replaced.as_deref()]);
+        let Some([with_secrets, without]) = self.wanted(controller, parent) else { return };
+        let whole = with_secrets.then(|| format!("{{\"reconcile\":{trace}}}"));
+        let read = || serde_json::from_str(trace).ok().map(without_messages);
+        let replaced = without.then(read).flatten();
+        let replaced = replaced.map(|trace| RecordedLine::Reconcile(Box::new(trace)).print());
+        self.add(controller, parent, [whole.as_deref(), replaced.as_deref()]);
     }
 
     fn add(&self, controller: &str, parent: &Key, lines: [Option<&str>; 2]) {

@@ -184,7 +184,7 @@ fn pins_hold(spec: &CheckedSpec, files: &HookFiles) -> Result<(), DiffError> {
     Ok(())
 }
 
-/// The controllers of the cluster. Where the user may not list them the comparison takes their children for nobody's. Adds remarks on
+/// The controllers of the cluster. Where the user may not list them, the comparison treats their children as free. Adds remarks on
 /// decorators of the same kinds.
 async fn controllers(
     live: &Live,

@@ -182,9 +182,8 @@ impl RecordedCall {
     #[must_use]
     pub fn without_secrets<'a>(mut self, mounted: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut values = SecretValues::default();
-        let texts = mounted.filter_map(|file| std::str::from_utf8(file).ok());
         let mut has_mounts = false;
-        for text in texts {
+        for text in mounted.filter_map(|file| std::str::from_utf8(file).ok()) {
             has_mounts = true;
             values.add_text(text);
         }
@@ -196,7 +195,7 @@ impl RecordedCall {
         if !values.has_secrets() && !has_mounts {
             return self;
         }
-        let before = (self.request.clone(), self.answer.clone());
+        let mut is_changed = false;
         for (text, value) in [(Some(&mut self.request), &mut request), (self.answer.as_mut(), &mut answer)] {
             if let (Some(text), Some(value)) = (text, value) {
                 let before = value.clone();
@@ -204,17 +203,15 @@ impl RecordedCall {
                 // Else it stays as it is, byte by byte.
                 if *value != before {
                     *text = value.to_string();
+                    is_changed = true;
                 }
             }
         }
-        // What is no JSON may hold anything.
+        // An answer that is no JSON may hold anything.
         if answer.is_none() {
-            self.answer = None;
+            is_changed |= self.answer.take().is_some();
         }
-        if !values.has_secrets()
-            && self.error.is_none()
-            && before == (self.request.clone(), self.answer.clone())
-        {
+        if !values.has_secrets() && self.error.is_none() && !is_changed {
             return self;
         }
         self.error = self.error.map(|_| LEFT_OUT.to_owned());
