@@ -386,7 +386,7 @@ fn known_kind() -> Kind {
     Kind::new("known.example.com", "v1", "Greeting", "greetings")
 }
 
-async fn define(client: &Client, kind: &Kind) -> Result<()> {
+pub async fn define(client: &Client, kind: &Kind) -> Result<()> {
     let definitions = Objects::cluster_wide(client, &api::CRD);
     let definition = objects::definition(kind);
     let name = objects::text(&definition, "/metadata/name").to_owned();

@@ -17,6 +17,7 @@ mod conditions;
 mod config_restart;
 mod control_planes;
 mod crds;
+mod dashboard;
 mod dev;
 mod diff;
 mod diff_states;
@@ -767,6 +768,7 @@ fn of_authors() -> Vec<Test> {
             new_reconciles_are_followed_also_after_a_restart,
         },
         status_of_one::{ a_controller_is_shown_with_the_parents_that_fail },
+        dashboard::{ pages_show_controllers_parents_and_reconciles },
     ]
 }
 

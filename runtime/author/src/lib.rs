@@ -17,6 +17,7 @@
 //!   how the controllers stand; the way back to an earlier version
 //! - `diff`, `record`, `stored_hooks`: what hooks would change in the cluster, by dry runs alone; its parents as cases
 //! - `explain`: the latest reconciles of an object, with their reasons
+//! - `dashboard`: how controllers stand and what was done, as pages for a browser
 //!
 //! - `progress`: steps of commands that take long, told on a terminal
 
@@ -24,6 +25,7 @@ pub mod build_command;
 pub mod call;
 pub mod cases;
 mod controllers;
+pub mod dashboard;
 pub mod deploy;
 pub mod dev;
 pub mod diff;

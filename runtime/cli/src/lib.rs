@@ -8,6 +8,7 @@ pub mod cluster_flags;
 pub mod compile_runners;
 mod completions;
 pub mod crds;
+pub mod dashboard;
 pub mod dev;
 pub mod diff;
 pub mod explain;
@@ -108,6 +109,8 @@ pub enum Command {
     Rollback(history::Rollback),
     /// Explain the latest reconciles of an object: why they took place, what was called, decided and written.
     Explain(explain::ExplainFlags),
+    /// Serve pages for a browser on this machine: the controllers, their parents, and the latest reconciles of an object.
+    Dashboard(dashboard::DashboardFlags),
     /// Pause an object that controllers reconcile, or a whole controller: no hook is called, and nothing is written.
     Pause(pause::PauseFlags),
     /// Resume what was paused: what changed meanwhile is caught up at once.

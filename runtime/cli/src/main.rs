@@ -25,6 +25,7 @@ async fn server() -> ExitCode {
         Command::History(history) => history.run(out).await.map_err(failure),
         Command::Rollback(rollback) => rollback.run(out).await.map_err(failure),
         Command::Explain(explain) => Box::pin(explain.run(out, say)).await.map_err(failure),
+        Command::Dashboard(dashboard) => Box::pin(dashboard.run(out, terminal)).await.map_err(failure),
         Command::Pause(pause) => pause.run(true, out).await.map_err(failure),
         Command::Resume(pause) => pause.run(false, out).await.map_err(failure),
         Command::Pack(pack) => pack.run(out, say).await.map_err(failure),

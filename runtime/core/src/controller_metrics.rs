@@ -200,6 +200,11 @@ impl ControllerMetrics {
         self.last_calls.get(&hook)?.median(version).map(count)
     }
 
+    /// The instructions of the latest calls by hook.
+    pub fn instructions(&self) -> impl Iterator<Item = (HookName, impl Iterator<Item = u64>)> {
+        self.last_calls.iter().map(|(hook, calls)| (*hook, calls.instructions()))
+    }
+
     pub fn reconciled(&mut self, result: ReconcileResult) {
         *self.reconciles.entry(result).or_default() += 1;
     }

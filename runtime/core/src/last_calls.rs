@@ -29,6 +29,11 @@ impl LastCalls {
         self.instructions.push_back(instructions);
     }
 
+    /// The oldest first.
+    pub fn instructions(&self) -> impl Iterator<Item = u64> {
+        self.instructions.iter().copied()
+    }
+
     /// The median of a version's calls, to two digits, so that it does not change all the time; of an even number the lower one.
     pub fn median(&self, version: Fingerprint) -> Option<u64> {
         if self.version != Some(version) {

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, Weak};
 
 use metahook_core::api::ControllerKind;
 use metahook_core::object::id::{Key, ObjectId, Resource};
-use metahook_core::overview::{
-    CallNumbers, ControllerOverview, FailingParents, MemoryNumbers, ParentNumbers, ParentReader, QueueNumbers,
-};
+use metahook_core::overview::parent_list::{ParentFilter, ParentList};
+use metahook_core::overview::reader::{FailingParents, ParentReader};
+use metahook_core::overview::{CallNumbers, ControllerOverview, MemoryNumbers, ParentNumbers, QueueNumbers};
 
 use crate::controller::Context;
 use crate::controller::reconcile::Reconciler;
@@ -49,6 +49,12 @@ impl RunningControllers {
         let is = |one: &Arc<RunningParts>| one.kind == kind && one.name == name;
         lock(&self.0).iter().filter_map(Weak::upgrade).find(is)
     }
+
+    /// All controllers of a kind.
+    pub(crate) fn all(&self, kind: ControllerKind) -> Vec<Arc<RunningParts>> {
+        let all = lock(&self.0);
+        all.iter().filter_map(Weak::upgrade).filter(|one| one.kind == kind).collect()
+    }
 }
 
 impl RunningParts {
@@ -61,6 +67,28 @@ impl RunningParts {
     fn has(&self, parent: &ObjectId) -> bool {
         let stores = self.parts.iter().map(|(reconciler, _)| &reconciler.data.parents);
         stores.filter(|store| store.resource == parent.resource).any(|store| store.get(&parent.key).is_some())
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A page of the list of its parents.
+    pub(crate) fn list(&self, filter: &ParentFilter) -> ParentList {
+        let mut found = Vec::new();
+        for (reconciler, _) in &self.parts {
+            let keys = reconciler.parents.keys();
+            let settled = reconciler.parents.settled();
+            for key in keys {
+                let (state, category) = settled.state(&key);
+                if filter.includes(&key.namespace, &key.name, state) {
+                    let resource = Arc::clone(&reconciler.data.parents.resource);
+                    found.push((ObjectId { resource, key }, state, category));
+                }
+            }
+        }
+        let traces = self.parts.first().map(|(first, _)| first.data.traces.latest()).unwrap_or_default();
+        filter.page(found, |parent| traces.of(parent))
     }
 
     /// `shows_names`: parents are named, with the messages of their reconciles.

@@ -31,6 +31,16 @@ pub(crate) struct LatestTraces {
 }
 
 impl LatestTraces {
+    /// That of one parent.
+    pub(crate) fn of(&self, parent: &ObjectId) -> Option<ReconcileTrace> {
+        // They are in the order of their parents.
+        let at = self
+            .traces
+            .binary_search_by(|((resource, key), _)| (resource, key).cmp(&(&parent.resource, &parent.key)));
+        let (_, json) = self.traces.get(at.ok()?)?;
+        serde_json::from_str(json).ok()
+    }
+
     pub(crate) fn read(&self) -> impl Iterator<Item = (ObjectId, ReconcileTrace)> {
         self.traces.iter().filter_map(|((resource, key), json)| {
             let parent = ObjectId { resource: Arc::clone(resource), key: key.clone() };

@@ -1,7 +1,6 @@
 //! Guard of the address: whose token a request has, and what this user may get.
 
 use http::StatusCode;
-use metahook_core::object::id::{Key, Resource};
 use metahook_core::recording::buffer::RecordingRefused;
 use metahook_core::trace::TracedObject;
 use serde_json::{Value, json};
@@ -27,7 +26,7 @@ pub(super) struct User(Value);
 /// Why a request gets no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("there are /v1/reconciles, /v1/controller and /v1/recording")]
+    #[error("there are {}", super::PATHS.join(", "))]
     Path,
     #[error("no object can be changed here: GET alone is answered")]
     Method,
@@ -104,9 +103,9 @@ impl Guard {
         self.may("update", user, object).await
     }
 
-    /// The user may `list` all objects of a kind.
-    pub(super) async fn may_list(&self, user: &User, kind: &Resource) -> Result<(), Refusal> {
-        self.may("list", user, &TracedObject::new(kind, &Key::new("", ""))).await
+    /// The user may `list` all objects of a kind: the object has no name.
+    pub(super) async fn may_list(&self, user: &User, kind: &TracedObject) -> Result<(), Refusal> {
+        self.may("list", user, kind).await
     }
 
     async fn may(&self, verb: &'static str, User(user): &User, object: &TracedObject) -> Result<(), Refusal> {

@@ -1,5 +1,5 @@
 //! Address where people look into the running server: `metahook explain` asks it for the traces of a parent or a child, `metahook
-//! status` for how a controller stands, `metahook record` for the reconciles that come.
+//! status` for how a controller stands, `metahook record` for the reconciles that come, `metahook dashboard` for all of these.
 //!
 //! # Guarantees
 //! - It listens on localhost alone: users elsewhere have `kubectl` forward a port to it.
@@ -20,9 +20,11 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use metahook_core::api::ControllerKind;
 use metahook_core::object::id::Key;
-use metahook_core::overview::ControllerAnswer;
+use metahook_core::overview::parent_list::{ParentFilter, ParentsAnswer};
+use metahook_core::overview::{ControllerAnswer, ControllersAnswer};
 use metahook_core::recording::RecordedAnswer;
 use metahook_core::recording::buffer::{FetchedLines, Subject};
+use metahook_core::settled::parent_state::ParentState;
 use metahook_core::trace::{Explained, ReconcileTrace, TracedObject};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -30,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
 use crate::controller::resource;
-use crate::controller::running::RunningControllers;
+use crate::controller::running::{RunningControllers, RunningParts};
 use crate::controller::traces::Traces;
 use crate::telemetry::http::{ListenError, bind, page, serve as serve_requests};
 use guard::{Guard, Refusal, User};
@@ -46,8 +48,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 
 const RECONCILES: &str = "/v1/reconciles";
 const CONTROLLER: &str = "/v1/controller";
+const CONTROLLERS: &str = "/v1/controllers";
+const PARENTS: &str = "/v1/parents";
 const RECORDING: &str = "/v1/recording";
-const PATHS: [&str; 3] = [RECONCILES, CONTROLLER, RECORDING];
+const PATHS: [&str; 5] = [RECONCILES, CONTROLLER, CONTROLLERS, PARENTS, RECORDING];
 
 /// Bytes of the number of a recording.
 const MAX_NUMBER: usize = 64;
@@ -128,14 +132,19 @@ impl Inspection {
             return Err(Refusal::Path);
         }
         let query = Query::of(request.uri())?;
-        let object = query.object()?;
+        let object = query.object(path != CONTROLLERS)?;
         if path != RECONCILES {
             kind_of(&object)?;
         }
         let user = self.guard.user(token(request.headers())?).await?;
+        if path == CONTROLLERS {
+            let answer = self.controllers(&user, &object).await?;
+            return serde_json::to_string(&answer).map_err(|error| Refusal::Unanswered(error.to_string()));
+        }
         self.guard.may_get(&user, &object).await?;
         let printed = match path {
             CONTROLLER => serde_json::to_string(&self.controller(&user, &object).await?),
+            PARENTS => serde_json::to_string(&self.parents(&user, &object, query).await?),
             RECORDING => serde_json::to_string(&self.recorded(&user, &object, query).await?),
             _ => serde_json::to_string(&self.explained(&user, &object).await?),
         };
@@ -183,18 +192,47 @@ impl Inspection {
         let Some(running) = self.running.find(kind, &object.name) else {
             return Ok(ControllerAnswer { version: version(), running: None });
         };
-        let mut names = true;
-        for parents in running.parents() {
-            match self.guard.may_list(user, parents).await {
-                Ok(()) => {}
-                Err(Refusal::Forbidden { .. }) => names = false,
-                Err(refusal) => return Err(refusal),
-            }
-        }
+        let names = match self.may_list_parents(user, &running).await {
+            Ok(()) => true,
+            Err(Refusal::Forbidden { .. }) => false,
+            Err(refusal) => return Err(refusal),
+        };
         // It reads a trace of each parent.
-        let overview = tokio::task::spawn_blocking(move || running.overview(names)).await;
-        let overview = overview.map_err(|error| Refusal::Unanswered(error.to_string()))?;
+        let overview = apart(move || running.overview(names)).await?;
         Ok(ControllerAnswer { version: version(), running: Some(overview) })
+    }
+
+    /// How all controllers of a kind stand, for users who may list them.
+    async fn controllers(&self, user: &User, kind: &TracedObject) -> Result<ControllersAnswer, Refusal> {
+        let running = self.running.all(kind_of(kind)?);
+        self.guard.may_list(user, kind).await?;
+        let overview = |one: Arc<RunningParts>| (one.name().to_owned(), one.overview(false));
+        let running = apart(move || running.into_iter().map(overview).collect()).await?;
+        Ok(ControllersAnswer { version: version(), running })
+    }
+
+    /// A page of the list of a controller's parents, for users who may list all of them.
+    async fn parents(
+        &self,
+        user: &User,
+        object: &TracedObject,
+        query: Query<'_>,
+    ) -> Result<ParentsAnswer, Refusal> {
+        let filter = query.filter()?;
+        let Some(running) = self.running.find(kind_of(object)?, &object.name) else {
+            return Ok(ParentsAnswer { version: version(), list: None });
+        };
+        self.may_list_parents(user, &running).await?;
+        // It sorts all parents.
+        let list = apart(move || running.list(&filter)).await?;
+        Ok(ParentsAnswer { version: version(), list: Some(list) })
+    }
+
+    async fn may_list_parents(&self, user: &User, running: &RunningParts) -> Result<(), Refusal> {
+        for parents in running.parents() {
+            self.guard.may_list(user, &TracedObject::new(parents, &Key::new("", ""))).await?;
+        }
+        Ok(())
     }
 
     async fn explained(&self, user: &User, object: &TracedObject) -> Result<Explained, Refusal> {
@@ -214,6 +252,11 @@ impl Inspection {
         reconciles.retain(|trace| !hidden.iter().any(|parent| parent.is(&trace.parent)));
         Ok(Explained { version: version(), reconciles, hidden_parents: hidden.len() })
     }
+}
+
+/// Runs what takes long where it holds up no reconcile.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Refusal::Unanswered(error.to_string()))
 }
 
 fn version() -> String {
@@ -287,15 +330,28 @@ impl<'a> Query<'a> {
         self.field(name).map(Cow::into_owned).ok_or_else(|| Refusal::Query(format!("{name} is missing")))
     }
 
-    /// The object that is asked about.
-    fn object(&self) -> Result<TracedObject, Refusal> {
+    /// Which parents are listed.
+    fn filter(&self) -> Result<ParentFilter, Refusal> {
+        let state = self.field("state").map(|name| {
+            let names = ParentState::ALL.map(ParentState::as_str).join(", ");
+            ParentState::named(&name).ok_or_else(|| Refusal::Query(format!("state may be one of {names}")))
+        });
+        let skip = self.field("skip").map(|skip| {
+            skip.parse().map_err(|_error| Refusal::Query("skip has to be a number of parents".to_owned()))
+        });
+        let search = self.field("search").unwrap_or_default().to_lowercase();
+        Ok(ParentFilter { search, state: state.transpose()?, skip: skip.transpose()?.unwrap_or_default() })
+    }
+
+    /// The object that is asked about; without `is_one` all objects of its kind.
+    fn object(&self, is_one: bool) -> Result<TracedObject, Refusal> {
         let some = |name: &str| self.field(name).map(Cow::into_owned).unwrap_or_default();
         Ok(TracedObject {
             group: some("group"),
             resource: self.given("resource")?,
             kind: some("kind"),
             namespace: some("namespace"),
-            name: self.given("name")?,
+            name: if is_one { self.given("name")? } else { String::new() },
         })
     }
 }

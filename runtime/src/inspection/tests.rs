@@ -10,6 +10,9 @@ use crate::cluster::fake;
 
 const PATH: &str = "/v1/reconciles?group=example.com&resource=greetings&namespace=n&name=a";
 
+const PARENTS_OF_C: &str =
+    "/v1/parents?group=metacontroller.k8s.io&resource=compositecontrollers&kind=CompositeController&name=c";
+
 fn greetings() -> Arc<Resource> {
     let gvk = Gvk::new("example.com/v1", "Greeting");
     Arc::new(Resource { gvk, plural: "greetings".into(), namespaced: true, has_status: true })
@@ -164,13 +167,18 @@ async fn pages_of_browsers_are_not_answered() {
 async fn a_request_that_is_not_understood_is_told_why() {
     let good = "Host: 127.0.0.1:5\r\nAuthorization: Bearer good\r\n";
     for (path, status, says) in [
-        ("/", 404, "there are /v1/reconciles, /v1/controller and /v1/recording"),
+        ("/", 404, "there are /v1/reconciles, /v1/controller, /v1/controllers, /v1/parents, /v1/recording"),
         ("/v1/reconciles?name=a", 400, "resource is missing"),
         ("/v1/reconciles?resource=pods&name=", 400, "name is missing"),
+        (&format!("{PARENTS_OF_C}&state=odd"), 400, "one of failing, unsettled, settled, paused"),
+        (&format!("{PARENTS_OF_C}&skip=-1"), 400, "skip has to be a number"),
+        ("/v1/controllers?resource=pods", 400, "kind has to be that of a controller"),
     ] {
         let (got, said) = refused(path, good).await;
         assert!(got == status && said.contains(says), "{path}: {got} {said}");
     }
+    let (status, answer) = ask(&format!("{PARENTS_OF_C}&state=failing&skip=7"), good).await;
+    assert_eq!((status, &answer["list"]), (200, &Value::Null), "no controller runs here: {answer}");
     let long = format!("{PATH}&x={}", "x".repeat(MAX_PATH));
     assert_eq!(refused(&long, good).await.0, 400);
 }

@@ -1,7 +1,7 @@
 //! HTTP server of `/healthz`, `/readyz` and `/metrics`, and what others that answer one request need.
 //!
 //! Probes have a thread and a runtime of their own. `/healthz` is answered there, also while the server's runtime is busy, and
-//! fails when that one has not run a task for [`MAX_SILENCE`]. `/readyz` is answered by a task of the server's runtime, so its
+//! fails when that one has not run a task for half a minute. `/readyz` is answered by a task of the server's runtime, so its
 //! latency is the latency of all that the server does; so are metrics.
 
 use std::collections::VecDeque;
@@ -43,7 +43,7 @@ pub struct ListenError {
 }
 
 /// `flag` is the one that asked for this address.
-pub(crate) async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, ListenError> {
+pub async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, ListenError> {
     let listener = match TcpListener::bind(address).await {
         // A machine without IPv6.
         Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
@@ -55,7 +55,7 @@ pub(crate) async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpL
 }
 
 /// Answers until `stop`.
-pub(crate) async fn serve<A>(
+pub async fn serve<A>(
     listener: TcpListener,
     page: impl Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
     stop: CancellationToken,
@@ -196,7 +196,8 @@ fn text(status: StatusCode, text: &str) -> Response<String> {
     page(status, "text/plain; charset=utf-8", text.to_owned())
 }
 
-pub(crate) fn page(status: StatusCode, content_type: &'static str, text: String) -> Response<String> {
+/// An answer of this type.
+pub fn page(status: StatusCode, content_type: &'static str, text: String) -> Response<String> {
     let mut page = Response::new(text);
     *page.status_mut() = status;
     page.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

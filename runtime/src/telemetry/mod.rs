@@ -1,7 +1,7 @@
 //! Telemetry: log lines on stderr, probes and metrics over HTTP.
 
 pub(crate) mod hosted;
-pub(crate) mod http;
+pub mod http;
 pub mod metrics;
 pub(crate) mod open_watches;
 mod process;

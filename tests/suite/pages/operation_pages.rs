@@ -16,7 +16,7 @@ use crate::pages::{Desk, blocks};
 use crate::scripts::until_loaded;
 
 /// The page on live objects comes first: it compares with the script as it is then.
-pub(crate) const PAGES: [&str; 8] = [
+pub(crate) const PAGES: [&str; 9] = [
     "diff.md",
     "upgrades.md",
     "operations.md",
@@ -24,13 +24,15 @@ pub(crate) const PAGES: [&str; 8] = [
     "troubleshooting.md",
     "shadows.md",
     "explain.md",
+    "dashboard.md",
     "sizing.md",
 ];
 
 /// Parts of commands that are typed nowhere, each with the reason. `ON_A_NODE` has those that are typed there.
-const NOT_HERE: [(&str, &str); 3] = [
+const NOT_HERE: [(&str, &str); 4] = [
     ("cargo run", "it builds the server that runs here"),
     ("--reconciles", "it waits for reconciles: `replayed` types it"),
+    ("metahook dashboard", "it runs until Ctrl-C: `dashboard` asks for its pages"),
     ("metahook replay", "it reads what --reconciles wrote: `replayed` types it"),
 ];
 

@@ -69,6 +69,8 @@ enum Command {
     Cases(cases::Options),
     /// Makes the server an OCI image, without Docker
     Image,
+    /// Makes the pictures of the book: pages of `metahook dashboard`, in headless Chromium
+    Screenshots,
 }
 
 fn main() -> ExitCode {
@@ -105,6 +107,10 @@ fn run(command: Command) -> Result<bool> {
         Command::Chart(options) => return chart::run(&options),
         Command::Cases(options) => return Ok(cases::run(&options)),
         Command::Image => image::build()?,
+        Command::Screenshots => {
+            cargo::build_programs(&["metahook"])?;
+            cargo::become_program("screenshots", None)?;
+        }
     }
     Ok(true)
 }

@@ -11,9 +11,8 @@ use http::StatusCode;
 use metahook_core::hash::hash64;
 use metahook_core::trace::{Explained, ReconcileTrace, TracedObject};
 
-use super::{ExplainError, Explainer, PATH, merged};
+use super::{ExplainError, Explainer, PATH, explain_object, find_object, merged};
 use crate::inspected_server::{InspectError, Question, ServerError, Servers};
-use crate::object_names::object_id;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -61,9 +60,9 @@ impl Follower {
         kind: &str,
         name: &str,
     ) -> Result<(Self, Explained), ExplainError> {
-        let id = object_id(explainer.kind(kind).await?, name, &explainer.namespace)?;
+        let id = find_object(&explainer.inspector.api, (kind, name), &explainer.namespace).await?;
         let (object, mut servers) = (TracedObject::new(&id.resource, &id.key), Servers::default());
-        let answer = explainer.first(&mut servers, &object).await?;
+        let answer = explain_object(&explainer.inspector, &mut servers, &object).await?;
         let mut seen = Seen::default();
         seen.new_of(answer.reconciles.clone());
         let reached = Instant::now();

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use metahook_core::bundle::{children_of, parents_of};
 use metahook_core::object::id::{Gvr, ObjectId, Resource};
 use metahook_core::trace::{Explained, TracedObject};
+use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
 use metahook_server::cluster::objects::RequestError;
 
 use crate::controllers::{KINDS, resource};
 use crate::inspected_server::{InspectError, Inspector, Question, ServerError, Servers};
 use crate::object_names::{NameError, object_id, one_of, served};
+pub(crate) use text::{duration, end, name, rows, settled};
 pub use text::{print, print_following, print_gaps};
 
 #[derive(Debug, thiserror::Error)]
@@ -53,33 +55,46 @@ impl Explainer {
     /// # Errors
     /// There is no such kind, the server cannot be reached, or the user may not see the object.
     pub async fn explain(&self, kind: &str, name: &str) -> Result<(ObjectId, Explained), ExplainError> {
-        let id = object_id(self.kind(kind).await?, name, &self.namespace)?;
-        let explained =
-            self.first(&mut Servers::default(), &TracedObject::new(&id.resource, &id.key)).await?;
+        let id = find_object(&self.inspector.api, (kind, name), &self.namespace).await?;
+        let object = TracedObject::new(&id.resource, &id.key);
+        let explained = explain_object(&self.inspector, &mut Servers::default(), &object).await?;
         Ok((id, explained))
     }
+}
 
-    /// The first answer of servers that are not reached yet.
-    async fn first(&self, servers: &mut Servers, object: &TracedObject) -> Result<Explained, InspectError> {
-        let (answers, failed) =
-            self.inspector.reach_and_ask(servers, Question { path: PATH, object, more: &[] }).await?;
-        Answers { explained: merged(answers), failed }.whole()
-    }
+/// The object of this kind and name, which is in the namespace if its name has none.
+pub(crate) async fn find_object(
+    api: &ApiClient,
+    (kind, name): (&str, &str),
+    namespace: &str,
+) -> Result<ObjectId, ExplainError> {
+    Ok(object_id(find_kind(api, kind).await?, name, namespace)?)
+}
 
-    /// A kind of parents or children of the cluster's controllers.
-    async fn kind(&self, kind: &str) -> Result<Arc<Resource>, ExplainError> {
-        let discovery = Discovery::new(self.inspector.api.clone());
-        let mut named: BTreeSet<Gvr> = BTreeSet::new();
-        for controllers in KINDS {
-            let resource = resource(&discovery, controllers).await?;
-            for controller in self.inspector.api.list_objects(&resource).await? {
-                let controller = controller.value().unwrap_or_default();
-                named.extend(parents_of(&controller));
-                named.extend(children_of(&controller));
-            }
+/// A kind of parents or children of the cluster's controllers.
+async fn find_kind(api: &ApiClient, kind: &str) -> Result<Arc<Resource>, ExplainError> {
+    let discovery = Discovery::new(api.clone());
+    let mut named: BTreeSet<Gvr> = BTreeSet::new();
+    for controllers in KINDS {
+        let resource = resource(&discovery, controllers).await?;
+        for controller in api.list_objects(&resource).await? {
+            let controller = controller.value().unwrap_or_default();
+            named.extend(parents_of(&controller));
+            named.extend(children_of(&controller));
         }
-        Ok(one_of(kind, "reconciles or makes", &served(&discovery, named).await?)?)
     }
+    Ok(one_of(kind, "reconciles or makes", &served(&discovery, named).await?)?)
+}
+
+/// What all servers know of an object, also those that are not reached yet.
+pub(crate) async fn explain_object(
+    inspector: &Inspector,
+    servers: &mut Servers,
+    object: &TracedObject,
+) -> Result<Explained, InspectError> {
+    let (answers, failed) =
+        inspector.reach_and_ask(servers, Question { path: PATH, object, more: &[] }).await?;
+    Answers { explained: merged(answers), failed }.whole()
 }
 
 impl Answers {

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use metahook_core::api::ControllerKind;
 use metahook_core::api::status::ControllerStatus;
 use metahook_core::object::Object;
+use metahook_core::object::id::ObjectId;
 use metahook_core::overview::{ControllerAnswer, ControllerOverview};
 use metahook_core::trace::TracedObject;
 use metahook_server::cluster::discovery::Discovery;
@@ -19,6 +20,8 @@ const PATH: &str = "/v1/controller";
 /// One controller.
 #[derive(Debug, Serialize)]
 pub struct ShownController {
+    #[serde(skip)]
+    pub id: ObjectId,
     #[serde(flatten)]
     pub line: ControllerLine,
     pub status: ControllerStatus,
@@ -45,27 +48,36 @@ impl StatusReader {
     /// # Errors
     /// There is no such controller, or it cannot be read.
     pub async fn read(&mut self) -> Result<ShownController, StatusError> {
-        let api = &self.inspector.api;
-        let (id, controller) = find(api, &self.name).await?;
-        let (leases, _) = fresh_leases(api, &Discovery::new(api.clone())).await?;
-        let status = controllers::status(&controller);
-        let kind = KINDS.into_iter().find(|kind| *id.resource.gvk.kind == *kind.as_str());
-        let kind = kind.unwrap_or(ControllerKind::Composite);
-        let object = Object::parse(&controller.to_string(), None).ok();
-        let has_server =
-            object.is_some_and(|object| leases.iter().any(|lease| is_of_its_server(lease, &object, &status)));
-        let object = TracedObject::new(&id.resource, &id.key);
-        let question = Question { path: PATH, object: &object, more: &[] };
-        let (running, failed) = match self.inspector.reach_and_ask(&mut self.servers, question).await {
-            Ok((answers, failed)) => {
-                let running = answers.into_iter().find_map(|answer: ControllerAnswer| answer.running);
-                let failed = failed.filter(|_| running.is_none());
-                (running, failed)
-            }
-            Err(error) => (None, Some(error)),
-        };
-        let is_hosted = has_server || running.is_some();
-        let line = ControllerLine::of(kind, id.key.name.to_string(), &status, is_hosted, Timestamp::now());
-        Ok(ShownController { line, status, running, failed })
+        read_controller(&self.inspector, &mut self.servers, &self.name).await
     }
+}
+
+/// How a controller stands now.
+pub(crate) async fn read_controller(
+    inspector: &Inspector,
+    servers: &mut Servers,
+    name: &str,
+) -> Result<ShownController, StatusError> {
+    let api = &inspector.api;
+    let (id, controller) = find(api, name).await?;
+    let (leases, _) = fresh_leases(api, &Discovery::new(api.clone())).await?;
+    let status = controllers::status(&controller);
+    let kind = KINDS.into_iter().find(|kind| *id.resource.gvk.kind == *kind.as_str());
+    let kind = kind.unwrap_or(ControllerKind::Composite);
+    let object = Object::parse(&controller.to_string(), None).ok();
+    let has_server =
+        object.is_some_and(|object| leases.iter().any(|lease| is_of_its_server(lease, &object, &status)));
+    let object = TracedObject::new(&id.resource, &id.key);
+    let question = Question { path: PATH, object: &object, more: &[] };
+    let (running, failed) = match inspector.reach_and_ask(servers, question).await {
+        Ok((answers, failed)) => {
+            let running = answers.into_iter().find_map(|answer: ControllerAnswer| answer.running);
+            let failed = failed.filter(|_| running.is_none());
+            (running, failed)
+        }
+        Err(error) => (None, Some(error)),
+    };
+    let is_hosted = has_server || running.is_some();
+    let line = ControllerLine::of(kind, id.key.name.to_string(), &status, is_hosted, Timestamp::now());
+    Ok(ShownController { id, line, status, running, failed })
 }

@@ -28,7 +28,7 @@ const FRESH: Duration = LAST_SEEN_INTERVAL.saturating_add(CLOCK_SKEW);
 const CLOCK_SKEW: Duration = Duration::from_mins(1);
 
 /// The word that is shown where no server hosts a controller.
-const NO_SERVER: &str = "NoServer";
+pub(crate) const NO_SERVER: &str = "NoServer";
 
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {

@@ -169,9 +169,11 @@ fn row(out: &mut impl Write, what: &str, text: &str) -> Result<(), io::Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use metahook_core::api::status::{Condition, ControllerStatus};
+    use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
     use metahook_core::overview::{MemoryNumbers, ParentNumbers, QueueNumbers, SlowParent};
     use serde_json::json;
 
@@ -208,7 +210,11 @@ mod tests {
         let hooks = BTreeMap::from([("sync".to_owned(), hook)]);
         let status = ControllerStatus { conditions, hooks, ..ControllerStatus::default() };
         let mut out = Vec::new();
-        print(&mut out, &ShownController { line, status, running, failed: None }).unwrap();
+        let gvk = Gvk::new("metacontroller.k8s.io/v1alpha1", "CompositeController");
+        let plural = "compositecontrollers".into();
+        let resource = Resource { gvk, plural, namespaced: false, has_status: true };
+        let id = ObjectId { resource: Arc::new(resource), key: Key::new("", "hello") };
+        print(&mut out, &ShownController { id, line, status, running, failed: None }).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -7,6 +7,7 @@
 //! with and without this.
 
 pub mod first_failure;
+pub mod parent_state;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 use crate::hash::{FastMap, Fingerprint, hash64};
 use crate::object::Object;
 use crate::object::id::Key;
+use crate::settled::parent_state::ParentState;
 
 /// The parents of one controller.
 #[derive(Debug, Default)]
@@ -254,6 +256,20 @@ impl SettledParents {
     /// How many parents the last reconcile had nothing to write for, of those whose hooks are pure or webhooks.
     pub fn settled(&self) -> usize {
         self.settled.len() + self.at_rest.len()
+    }
+
+    /// How a parent stands; the category of its failure.
+    pub fn state(&self, parent: &Key) -> (ParentState, &'static str) {
+        if let Some(category) = self.failing.get(parent) {
+            return (ParentState::Failing, category);
+        }
+        let is_settled = self.settled.get(parent).is_some() || self.at_rest.contains(parent);
+        let state = match self.is_paused(parent) {
+            true => ParentState::Paused,
+            false if is_settled => ParentState::Settled,
+            false => ParentState::Unsettled,
+        };
+        (state, "")
     }
 
     /// Parents whose last reconcile failed, with the category.

@@ -80,6 +80,20 @@ fn a_paused_parent_is_counted_as_nothing_else() {
 }
 
 #[test]
+fn each_parent_is_in_one_state() {
+    let (mut all, key) = settled(0);
+    assert_eq!(all.state(&key), (ParentState::Settled, ""));
+    all.unsettle(&key);
+    assert_eq!(all.state(&key), (ParentState::Unsettled, ""));
+    all.rest(&key);
+    assert_eq!(all.state(&key), (ParentState::Settled, ""));
+    all.fail(&key, "HookTrap");
+    assert_eq!(all.state(&key), (ParentState::Failing, "HookTrap"));
+    all.pause(&key);
+    assert_eq!(all.state(&key), (ParentState::Paused, ""));
+}
+
+#[test]
 fn a_status_that_was_put_off_is_due_once_and_not_for_a_parent_that_went() {
     let (mut all, key) = settled(0);
     all.put_off_status(&key);

@@ -90,14 +90,18 @@ fn print_settled(
     trace: &ReconcileTrace,
     settled: &SettledTriggers,
 ) -> Result<(), io::Error> {
-    let SettledTriggers { triggers, last, last_cause, .. } = settled;
     let of = if trace.parent.is(object) { String::new() } else { format!("{} ", name(&trace.parent)) };
+    writeln!(out, "{}: {of}{}", trace.controller, self::settled(settled))
+}
+
+pub(crate) fn settled(settled: &SettledTriggers) -> String {
+    let SettledTriggers { triggers, last, last_cause, .. } = settled;
     let cause = if last_cause.is_empty() { String::new() } else { format!(" ({})", escape(last_cause)) };
     let changed = match triggers {
         1 => format!("1 trigger{cause} changed nothing, at {}", time(last)),
         _ => format!("{triggers} triggers changed nothing, the last one{cause} at {}", time(last)),
     };
-    writeln!(out, "{}: {of}settled; since this reconcile {changed}", trace.controller)
+    format!("settled; since this reconcile {changed}")
 }
 
 fn time(time: &str) -> String {
@@ -115,33 +119,39 @@ fn one(out: &mut impl Write, object: &TracedObject, trace: &ReconcileTrace) -> R
         end(&trace.end),
         duration(trace.took_us)
     )?;
-    for step in &trace.steps {
-        print_step(out, trace, step)?;
-    }
-    if trace.left_out > 0 {
-        row(out, "…", &counted(trace.left_out, "more step", "more steps"))?;
-    }
-    match &trace.end {
-        TraceEnd::Failed(why) => row(out, "failed", why)?,
-        TraceEnd::Again(why) => row(out, "again", why)?,
-        TraceEnd::Unchanged | TraceEnd::Wrote | TraceEnd::Paused => {}
-    }
-    if let Some(next) = trace.next_us {
-        row(out, "next", &format!("after {}, unless something changes before", duration(next)))?;
+    for (what, text) in rows(trace) {
+        row(out, what, &text)?;
     }
     Ok(())
 }
 
-fn print_step(out: &mut impl Write, trace: &ReconcileTrace, step: &TracedStep) -> Result<(), io::Error> {
-    match step {
-        TracedStep::Finalizers => row(out, "finalizers", &name(&trace.parent)),
-        TracedStep::Read { object } => row(out, "read", &name(object)),
-        TracedStep::Claimed { verb, object } => row(out, verb, &name(object)),
+/// Steps of a trace as rows of two columns: what was done, and to what.
+pub(crate) fn rows(trace: &ReconcileTrace) -> Vec<(&str, String)> {
+    let mut rows: Vec<_> = trace.steps.iter().flat_map(|step| rows_of(trace, step)).collect();
+    if trace.left_out > 0 {
+        rows.push(("…", counted(trace.left_out, "more step", "more steps")));
+    }
+    match &trace.end {
+        TraceEnd::Failed(why) => rows.push(("failed", why.clone())),
+        TraceEnd::Again(why) => rows.push(("again", why.clone())),
+        TraceEnd::Unchanged | TraceEnd::Wrote | TraceEnd::Paused => {}
+    }
+    if let Some(next) = trace.next_us {
+        rows.push(("next", format!("after {}, unless something changes before", duration(next))));
+    }
+    rows
+}
+
+fn rows_of<'a>(trace: &'a ReconcileTrace, step: &'a TracedStep) -> Vec<(&'a str, String)> {
+    let row = match step {
+        TracedStep::Finalizers => ("finalizers", name(&trace.parent)),
+        TracedStep::Read { object } => ("read", name(object)),
+        TracedStep::Claimed { verb, object } => (&**verb, name(object)),
         TracedStep::Called { hook, older, took_us, usage, error } => {
             let of = if *older { " about an older revision" } else { "" };
             let usage = usage.map_or_else(String::new, used);
             let error = error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
-            row(out, "call", &format!("{hook} hook{of}, {}{usage}{error}", duration(*took_us)))
+            ("call", format!("{hook} hook{of}, {}{usage}{error}", duration(*took_us)))
         }
         TracedStep::Related { earlier, took_us, usage, rules, objects, error } => {
             let answer = if *earlier {
@@ -151,19 +161,19 @@ fn print_step(out: &mut impl Write, trace: &ReconcileTrace, step: &TracedStep) -
             };
             let found =
                 format!("{}, {}", counted(*rules, "rule", "rules"), counted(*objects, "object", "objects"));
-            row(out, "related", &format!("{answer}: {}", error.as_ref().unwrap_or(&found)))
+            ("related", format!("{answer}: {}", error.as_ref().unwrap_or(&found)))
         }
         TracedStep::Planned { writes, left, unchanged, left_out } => {
-            planned(out, trace, (writes, left), *unchanged)?;
+            let mut rows = planned(trace, (writes, left), *unchanged);
             if *left_out > 0 {
-                row(out, "…", &counted(*left_out, "more decision", "more decisions"))?;
+                rows.push(("…", counted(*left_out, "more decision", "more decisions")));
             }
-            Ok(())
+            return rows;
         }
         TracedStep::RecordedDeletions => {
-            row(out, "record", "the number of deletions, for the deletion brake")
+            ("record", "the number of deletions, for the deletion brake".to_owned())
         }
-        TracedStep::Tried { object } => row(out, "dry run", &name(object)),
+        TracedStep::Tried { object } => ("dry run", name(object)),
         TracedStep::Wrote { verb, object, reason, end } => {
             let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
             let end = match end {
@@ -173,30 +183,30 @@ fn print_step(out: &mut impl Write, trace: &ReconcileTrace, step: &TracedStep) -
                 }
                 TracedWriteEnd::Failed(why) => format!(", FAILED: {why}"),
             };
-            row(out, verb, &format!("{}{reason}{end}", name(object)))
+            (&**verb, format!("{}{reason}{end}", name(object)))
         }
         TracedStep::DeletedRelated { object, deleted } => {
             let gone = if *deleted { "" } else { ", gone before" };
-            row(out, "delete", &format!("related {}{gone}", name(object)))
+            ("delete", format!("related {}{gone}", name(object)))
         }
-    }
+    };
+    vec![row]
 }
 
 /// The writes are steps of their own where they took place: of the plan, what they do not show.
-fn planned(
-    out: &mut impl Write,
+fn planned<'a>(
     trace: &ReconcileTrace,
     (writes, left): (&[PlannedWrite], &[LeftChild]),
     unchanged: usize,
-) -> Result<(), io::Error> {
+) -> Vec<(&'a str, String)> {
+    let mut rows = Vec::new();
     if unchanged > 0 {
-        row(out, "unchanged", &counted(unchanged, "child", "children"))?;
+        rows.push(("unchanged", counted(unchanged, "child", "children")));
     }
-    for LeftChild { object, why } in left {
-        row(out, "left", &format!("{}: {why}", name(object)))?;
-    }
+    rows.extend(left.iter().map(|LeftChild { object, why }| ("left", format!("{}: {why}", name(object)))));
     for PlannedWrite { object, drift, .. } in writes.iter().filter(|write| !write.drift.is_empty()) {
-        row(out, "drift", &format!("{}: another client changed {}", name(object), drift.join(", ")))?;
+        let places = drift.join(", ");
+        rows.push(("drift", format!("{}: another client changed {places}", name(object))));
     }
     let is_tried = |planned: &TracedObject| {
         trace.steps.iter().any(|step| match step {
@@ -208,9 +218,9 @@ fn planned(
     for PlannedWrite { verb, object, .. } in
         writes.iter().filter(|it| trace.left_out == 0 && !is_tried(&it.object))
     {
-        row(out, "not done", &format!("{verb} {}", name(object)))?;
+        rows.push(("not done", format!("{verb} {}", name(object))));
     }
-    Ok(())
+    rows
 }
 
 fn used(usage: Usage) -> String {
@@ -223,7 +233,7 @@ fn row(out: &mut impl Write, what: &str, text: &str) -> Result<(), io::Error> {
     writeln!(out, "  {what:WIDTH$}  {}", lines.join("\n              "))
 }
 
-fn end(end: &TraceEnd) -> &'static str {
+pub(crate) fn end(end: &TraceEnd) -> &'static str {
     match end {
         TraceEnd::Unchanged => "nothing to write",
         TraceEnd::Wrote => "written",
@@ -233,12 +243,12 @@ fn end(end: &TraceEnd) -> &'static str {
     }
 }
 
-fn name(object: &TracedObject) -> String {
+pub(crate) fn name(object: &TracedObject) -> String {
     let place = if object.namespace.is_empty() { String::new() } else { format!("{}/", object.namespace) };
     format!("{} {place}{}", object.kind, object.name)
 }
 
-fn duration(micros: u64) -> String {
+pub(crate) fn duration(micros: u64) -> String {
     let time = Duration::from_micros(micros);
     if time >= Duration::from_secs(1) {
         format!("{:.1} s", time.as_secs_f64())

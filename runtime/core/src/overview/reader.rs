@@ -1,12 +1,10 @@
-//! How a running controller stands, as `metahook status CONTROLLER` shows it: its parents, its queue, the calls of its hooks; which
-//! parents fail and why, what others wait for, and which ones take longest.
+//! Which parents of a controller fail and why, what others wait for, and which ones take longest: read from the latest trace of
+//! each.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-use crate::controller_metrics::{BUCKETS, ControllerMetrics, Durations};
 use crate::object::id::ObjectId;
+use crate::overview::{NamedParents, ParentGroup, SlowParent};
 use crate::trace::{LeftChild, ReconcileTrace, TraceEnd, TracedStep};
 
 /// Groups that are shown of each sort.
@@ -20,119 +18,6 @@ const MAX_NAMED: usize = 10;
 
 /// Parents that are shown as the slowest.
 const MAX_SLOWEST: usize = 5;
-
-/// What the server answers about a controller.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ControllerAnswer {
-    /// That of the server.
-    pub version: String,
-    /// `None`: this server does not run it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub running: Option<ControllerOverview>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ControllerOverview {
-    pub parents: ParentNumbers,
-    pub queue: QueueNumbers,
-    pub calls: CallNumbers,
-    /// Reconciles by result, since the controller was started.
-    pub reconciles: BTreeMap<String, u64>,
-    /// Writes by operation, since the controller was started.
-    pub writes: BTreeMap<String, u64>,
-    pub memory: MemoryNumbers,
-    /// `None`: the user may not list the parents.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub named: Option<NamedParents>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ParentNumbers {
-    pub all: usize,
-    pub settled: usize,
-    pub failing: usize,
-    pub paused: usize,
-    pub throttled: usize,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct QueueNumbers {
-    /// Parents that wait for a worker.
-    pub waiting: u64,
-    /// Parents that are reconciled now.
-    pub running: u64,
-    /// Seconds that the longest of these reconciles has taken.
-    pub longest_seconds: f64,
-    /// Parents that are reconciled again after a delay.
-    pub later: u64,
-}
-
-/// Calls of all hooks since the controller was started.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct CallNumbers {
-    /// By `ok`, or the category of the error.
-    pub results: BTreeMap<String, u64>,
-    /// Half of the calls took at most so many seconds; `None`: longer than the longest bucket, or there was no call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p50_seconds: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p99_seconds: Option<f64>,
-    pub most_instructions: u64,
-    pub most_memory: u64,
-}
-
-/// Bytes that the server uses for all its controllers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MemoryNumbers {
-    /// Reserved by reconciles now.
-    pub reserved: u64,
-    pub budget: u64,
-    /// Reservations that had to wait, since the server started.
-    pub waits: u64,
-    /// Taken by the traces of this controller, and of all.
-    pub traces: usize,
-    pub all_traces: usize,
-    pub max_traces: usize,
-}
-
-/// Parents by name, with the messages of their latest reconciles.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NamedParents {
-    /// The largest group first.
-    pub failing: Vec<ParentGroup>,
-    /// Parents whose latest reconcile is repeated without an Event, or left a child that is not as wanted.
-    pub waiting: Vec<ParentGroup>,
-    /// The latest reconciles that took longest.
-    pub slowest: Vec<SlowParent>,
-}
-
-/// Parents with the same message.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ParentGroup {
-    /// The category of a failure; empty for what waits.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub category: String,
-    /// Of the first parent; empty where the server no longer remembers it.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub message: String,
-    pub count: usize,
-    /// The first of them.
-    pub parents: Vec<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SlowParent {
-    pub parent: String,
-    pub took_us: u64,
-    /// When it began, in RFC 3339.
-    pub began: String,
-}
 
 /// Parents that fail, with the category.
 pub type FailingParents = BTreeMap<ObjectId, &'static str>;
@@ -234,38 +119,11 @@ fn without_name(message: &str, ObjectId { key, .. }: &ObjectId) -> String {
     message.replace(&place, "…").replace(&format!("\"{}\"", key.name), "\"…\"")
 }
 
-impl CallNumbers {
-    pub fn of(metrics: &ControllerMetrics) -> Self {
-        Self {
-            results: metrics.calls.iter().map(|(result, calls)| ((*result).to_owned(), *calls)).collect(),
-            p50_seconds: within(&metrics.durations, 0.5),
-            p99_seconds: within(&metrics.durations, 0.99),
-            most_instructions: metrics.most_instructions,
-            most_memory: metrics.most_memory,
-        }
-    }
-}
-
-/// The bound of the bucket up to which there is this share of the calls.
-fn within(durations: &Durations, share: f64) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "a share of calls")]
-    let wanted = durations.count as f64 * share;
-    let mut calls = 0;
-    let mut bounds = durations.buckets.iter().zip(BUCKETS);
-    let reaches = |(of_bucket, bound): (&u64, f64)| {
-        calls += of_bucket;
-        #[expect(clippy::cast_precision_loss, reason = "a share of calls")]
-        let is_reached = calls > 0 && calls as f64 >= wanted;
-        is_reached.then_some(bound)
-    };
-    bounds.find_map(reaches)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::Arc;
 
+    use super::*;
     use crate::object::id::{Gvk, Key, Resource};
     use crate::trace::TracedObject;
 
@@ -373,16 +231,5 @@ mod tests {
         assert_eq!(found.len(), MAX_GROUPS + 1);
         assert_eq!((found[0].count, found[0].parents.len()), (550, MAX_NAMED));
         assert_eq!(found.iter().map(|group| group.count).sum::<usize>(), MAX_DISTINCT + 550);
-    }
-
-    #[test]
-    fn a_share_of_calls_is_within_the_bound_of_its_bucket() {
-        let mut durations = Durations::default();
-        assert_eq!(within(&durations, 0.5), None);
-        (durations.buckets[0], durations.buckets[3], durations.count) = (99, 1, 100);
-        let shares = [0.5, 0.99, 0.991].map(|share| within(&durations, share));
-        assert_eq!(shares, [Some(BUCKETS[0]), Some(BUCKETS[0]), Some(BUCKETS[3])]);
-        durations.count = 1000;
-        assert_eq!(within(&durations, 0.5), None, "longer than the longest bucket");
     }
 }

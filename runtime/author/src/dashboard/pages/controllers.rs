@@ -1,0 +1,107 @@
+//! The page of all controllers.
+
+use maud::{Markup, html};
+use metahook_core::counted;
+
+use super::{Tone, badge, layout, meaning, rate, tone};
+use crate::dashboard::charts::sparkline;
+use crate::dashboard::reader::{Cluster, RunningLine};
+use crate::status::{ControllerLine, age};
+
+/// Controllers that are listed. A search finds the others.
+const MAX_LISTED: usize = 200;
+
+pub(crate) fn page(cluster: &Cluster, search: &str) -> Markup {
+    let wanted = search.to_lowercase();
+    let mut found: Vec<_> =
+        cluster.controllers.iter().filter(|one| one.line.name.to_lowercase().contains(&wanted)).collect();
+    // Those that need somebody come first.
+    found.sort_by(|one, other| key(&one.line).cmp(&key(&other.line)));
+    let all = cluster.controllers.len();
+    let fixed = html! {
+        h1 { "Controllers" }
+        @if all > 1 {
+            form .filter role="search" {
+                label { span { "Name" } input type="search" name="search" value=(search); }
+                button { "Search" }
+                @if !search.is_empty() { a href="/" { "All" } }
+            }
+        }
+    };
+    let main = html! {
+        section #controllers data-live {
+            @for gap in &cluster.gaps {
+                p .failure { "Not all is shown: " (gap) }
+            }
+            @if all == 0 {
+                p { "There are no controllers. " code { "metahook new NAME" } " writes a first one, and " code { "metahook apply -f NAME" } " brings it here." }
+            } @else {
+                p .quiet { (summary(cluster)) }
+                div .wide { (table(&found)) }
+                @if found.len() > MAX_LISTED {
+                    p { (found.len() - MAX_LISTED) " more: search for their names." }
+                }
+                @if found.is_empty() { p { "No name has " code { (search) } " in it." } }
+            }
+        }
+    };
+    layout("Controllers", &fixed, &main)
+}
+
+fn key(line: &ControllerLine) -> (u8, &str, &str) {
+    let order = match tone(line) {
+        Tone::Bad => 0,
+        Tone::Warn => 1,
+        Tone::Good | Tone::Quiet => 2,
+    };
+    (order, &line.name, line.kind)
+}
+
+fn summary(Cluster { controllers, .. }: &Cluster) -> String {
+    let count = |wanted| controllers.iter().filter(|one| tone(&one.line) == wanted).count();
+    let all = counted(controllers.len(), "controller", "controllers");
+    match (count(Tone::Bad), count(Tone::Warn)) {
+        (0, 0) => format!("{all}, all well"),
+        (bad, warn) => format!("{all}: {bad} not ready, {warn} with a remark"),
+    }
+}
+
+fn table(found: &[&RunningLine]) -> Markup {
+    let count = |count: Option<i64>| count.map_or_else(|| "–".to_owned(), |count| count.to_string());
+    html! {
+        table {
+            thead {
+                tr {
+                    th { "Name" } th { "Kind" } th { "State" }
+                    th .number { "Parents" } th .number { "Failing" } th .number { "Paused" }
+                    th .number { "Reconciles" } th { span .hidden { "Reconciles over time" } }
+                    th .number { "Seen" }
+                }
+            }
+            tbody {
+                @for RunningLine { line, running } in found.iter().take(MAX_LISTED) {
+                    tr {
+                        th scope="row" { a id={ "c-" (line.kind) "-" (line.name) } href={ "/controllers/" (line.kind) "/" (line.name) } { (line.name) } }
+                        td .quiet { (line.kind) }
+                        td title=(meaning(&line.reason)) { (badge(tone(line), state(line))) }
+                        td .number { (count(line.parents)) }
+                        td .number .failure[line.failing.is_some_and(|failing| failing > 0)] { (count(line.failing)) }
+                        td .number { (count(line.paused)) }
+                        @match running {
+                            Some((_, rates)) => {
+                                td .number { (rate(rates.reconciles)) }
+                                td { (sparkline("Reconciles over time", &rates.history)) }
+                            }
+                            None => { td .number .quiet { "–" } td {} }
+                        }
+                        td .number { (line.seen.map_or_else(|| "never".to_owned(), age)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn state(line: &ControllerLine) -> &str {
+    if line.reason.is_empty() { &line.ready } else { &line.reason }
+}

@@ -1,0 +1,135 @@
+//! How often controllers reconcile: numbers that servers count, read again and again while pages are open.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use metahook_core::api::ControllerKind;
+use metahook_core::controller_metrics::ReconcileResult;
+use metahook_core::overview::ControllerOverview;
+
+/// Samples of a controller: at one every three seconds, ten minutes.
+const MAX_SAMPLES: usize = 200;
+
+/// Controllers that samples are kept of.
+const MAX_CONTROLLERS: usize = 1000;
+
+/// A rate is that of so long a time before now.
+const RATE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Samples by controller.
+#[derive(Debug, Default)]
+pub(super) struct Samples(BTreeMap<(ControllerKind, String), VecDeque<Sample>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    at: Instant,
+    reconciles: u64,
+    calls: u64,
+}
+
+/// What happened lately.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Rates {
+    /// Reconciles a second, but those of settled parents; `None`: there is one sample alone.
+    pub(super) reconciles: Option<f64>,
+    pub(super) calls: Option<f64>,
+    /// Reconciles a second between samples, the oldest first.
+    pub(super) history: Vec<f64>,
+}
+
+impl Samples {
+    /// Adds a sample, and gives back the rates.
+    pub(super) fn add(
+        &mut self,
+        kind: ControllerKind,
+        name: &str,
+        overview: &ControllerOverview,
+        at: Instant,
+    ) -> Rates {
+        let settled = ReconcileResult::Settled.as_str();
+        let reconciles = overview.reconciles.iter().filter(|(result, _)| *result != settled);
+        let sample = Sample {
+            at,
+            reconciles: reconciles.map(|(_, sum)| sum).sum(),
+            calls: overview.calls.results.values().sum(),
+        };
+        let id = (kind, name.to_owned());
+        if self.0.len() >= MAX_CONTROLLERS && !self.0.contains_key(&id) {
+            return Rates::default();
+        }
+        let of_one = self.0.entry(id).or_default();
+        // The server counts from 0 again after a restart.
+        if of_one.back().is_some_and(|last| last.reconciles > sample.reconciles || last.calls > sample.calls)
+        {
+            of_one.clear();
+        }
+        if of_one.len() == MAX_SAMPLES {
+            of_one.pop_front();
+        }
+        of_one.push_back(sample);
+        rates(of_one, sample)
+    }
+}
+
+fn rates(samples: &VecDeque<Sample>, last: Sample) -> Rates {
+    // Of a page that was not looked at for long, the rate since then.
+    let young = samples.iter().find(|it| last.at.duration_since(it.at) <= RATE_INTERVAL);
+    let first = young.filter(|it| it.at < last.at).or_else(|| samples.iter().rev().nth(1));
+    let rate = |count: fn(&Sample) -> u64| first.and_then(|first| per_second(first, &last, count));
+    let pairs = samples.iter().zip(samples.iter().skip(1));
+    Rates {
+        reconciles: rate(|it| it.reconciles),
+        calls: rate(|it| it.calls),
+        history: pairs.filter_map(|(one, next)| per_second(one, next, |it| it.reconciles)).collect(),
+    }
+}
+
+fn per_second(first: &Sample, last: &Sample, count: fn(&Sample) -> u64) -> Option<f64> {
+    let seconds = last.at.duration_since(first.at).as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "a rate")]
+    let counted = count(last).saturating_sub(count(first)) as f64;
+    (seconds > 0.0).then_some(counted / seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use metahook_core::overview::CallNumbers;
+
+    use super::*;
+
+    fn overview(wrote: u64, settled: u64) -> ControllerOverview {
+        let reconciles = [("wrote".to_owned(), wrote), ("settled".to_owned(), settled)].into();
+        let results = [("ok".to_owned(), 2 * wrote)].into();
+        let calls = CallNumbers { results, ..CallNumbers::default() };
+        ControllerOverview { reconciles, calls, ..ControllerOverview::default() }
+    }
+
+    #[test]
+    fn a_rate_is_that_of_the_latest_half_minute() {
+        let (mut samples, start) = (Samples::default(), Instant::now());
+        let mut add = |seconds, wrote| {
+            let at = start + Duration::from_secs(seconds);
+            samples.add(ControllerKind::Composite, "c", &overview(wrote, 1000), at)
+        };
+        assert_eq!(add(0, 100), Rates::default());
+        assert_eq!(add(10, 200).reconciles, Some(10.0));
+        let rates = add(40, 260);
+        assert_eq!((rates.reconciles, rates.calls, rates.history), (Some(2.0), Some(4.0), vec![10.0, 2.0]));
+        assert_eq!(add(400, 260).reconciles, Some(0.0), "nothing younger than half a minute but itself");
+        assert_eq!(add(401, 7), Rates::default(), "the server started anew");
+    }
+
+    #[test]
+    fn samples_are_bounded() {
+        let (mut samples, now) = (Samples::default(), Instant::now());
+        for number in 0..MAX_CONTROLLERS + 5 {
+            samples.add(ControllerKind::Composite, &number.to_string(), &overview(1, 0), now);
+        }
+        assert_eq!(samples.0.len(), MAX_CONTROLLERS);
+        for number in 0..u64::try_from(MAX_SAMPLES).unwrap() + 5 {
+            let at = now + Duration::from_secs(number);
+            let rates = samples.add(ControllerKind::Composite, "0", &overview(number + 1, 0), at);
+            assert!(rates.history.len() < MAX_SAMPLES);
+        }
+    }
+}

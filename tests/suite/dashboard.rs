@@ -1,0 +1,142 @@
+//! `metahook dashboard`: the pages of a browser, asked as a browser asks, with the rights of the command's user.
+
+use std::net::SocketAddr;
+
+use acceptance::api::CONFIG_MAP;
+use acceptance::fixture::Fixture;
+use acceptance::free_port::free_address;
+use acceptance::objects::{Hook, text};
+use acceptance::paths;
+use acceptance::process::{Process, Signal};
+use acceptance::wait::{PATIENCE, until};
+use acceptance::webhook::{Answer, Asked, Webhook};
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A browser.
+struct Browser {
+    address: String,
+    cookie: String,
+}
+
+impl Browser {
+    /// Opens the address that the command prints, as the command asks for it.
+    async fn open(dashboard: &Process) -> Result<Self> {
+        let printed = until("the command prints its address", PATIENCE, async || {
+            let log = std::fs::read_to_string(dashboard.log())?;
+            let line = log.lines().find(|line| line.starts_with("http://127.0.0.1:")).map(str::to_owned);
+            Ok(line.ok_or(log))
+        })
+        .await?;
+        let (address, path) = printed.trim_start_matches("http://").split_once('/').context("no path")?;
+        let mut browser = Self { address: address.to_owned(), cookie: String::new() };
+        let answer = browser.ask(&format!("/{path}"), "").await?;
+        ensure!(answer.starts_with("HTTP/1.1 303"), "{answer}");
+        let cookie =
+            answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).context("no cookie")?;
+        cookie.split(';').next().context("an empty cookie")?.clone_into(&mut browser.cookie);
+        Ok(browser)
+    }
+
+    /// The whole answer, with its headers.
+    async fn ask(&self, path: &str, headers: &str) -> Result<String> {
+        let mut stream = TcpStream::connect(&self.address).await?;
+        let Self { address, cookie } = self;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n{headers}\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    /// Asks for a page until it has all of this.
+    async fn until_shown(&self, path: &str, says: &[&str]) -> Result<String> {
+        until(&format!("the page {path} says {says:?}"), PATIENCE, async || {
+            let page = self.ask(path, "").await?;
+            let has_all = page.starts_with("HTTP/1.1 200") && says.iter().all(|it| page.contains(it));
+            Ok(if has_all { Ok(page) } else { Err(page) })
+        })
+        .await
+    }
+
+    /// Follows the first link of a page that has these words in its address.
+    async fn follow(&self, page: &str, words: &str) -> Result<String> {
+        let links = page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        let link = links.into_iter().find(|link| link.contains(words)).context("no such link")?;
+        self.ask(&link.replace("&amp;", "&"), "").await
+    }
+}
+
+fn start(test: &Fixture, server: SocketAddr) -> Result<Process> {
+    let kubeconfig = test.plane().kubeconfig().display().to_string();
+    let server = server.to_string();
+    let line = ["dashboard", "--no-open", "--server", &server, "--kubeconfig", &kubeconfig];
+    let log = test.plane().logs().join(format!("{}-dashboard.log", test.name()));
+    Process::start("metahook dashboard", &paths::server()?, &line.map(str::to_owned), &log)
+}
+
+pub(crate) async fn pages_show_controllers_parents_and_reconciles(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    let hook = Webhook::serve(|asked: &Asked| match text(&asked.body, "/parent/metadata/name") {
+        "good" => json!({ "status": {}, "children": [] }).into(),
+        _ => Answer::text("<b>broken</b>").with_status(500),
+    });
+    let hook = hook.await?;
+    let server = free_address()?;
+    test.server().flag(&format!("--inspection-address={server}"));
+    test.serve()?;
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(Hook::webhook(&hook.url("/"))))
+        .await?;
+    for name in ["bad-1", "bad-2", "good"] {
+        test.create(test.parent(name)).await?;
+    }
+    let mut dashboard = start(test, server)?;
+    let browser = Browser::open(&dashboard).await?;
+    let (name, kind) = (test.name().to_owned(), test.kind().kind.clone());
+
+    let place = format!("/controllers/CompositeController/{name}");
+    let all = browser.until_shown("/", &["ParentsFailing", &place]).await?;
+    ensure!(all.contains("content-security-policy: default-src 'none'"), "{all}");
+
+    let failing = browser.until_shown(&place, &["2 parents", "broken&lt;/b&gt;", "1 to 3 of 3"]).await?;
+    ensure!(!failing.contains("<b>broken"), "{failing}");
+    let found = browser.until_shown(&format!("{place}?search=GOOD"), &["1 to 1 of 1"]).await?;
+    ensure!(found.contains(&format!("{kind} {name}/good")), "{found}");
+    let none = browser.until_shown(&format!("{place}?state=paused"), &["no such parents"]).await?;
+    ensure!(!none.contains("1 to "), "{none}");
+
+    let one = browser.follow(&failing, "/object?").await?;
+    ensure!(one.contains(&format!("<h1>{kind} {name}/bad-1</h1>")), "{one}");
+    ensure!(one.contains("first reconcile") && one.contains("sync hook") && one.contains("FAILED"), "{one}");
+    let found = browser.ask(&format!("/find?kind={}&name={name}/good", test.kind().plural), "").await?;
+    ensure!(found.starts_with("HTTP/1.1 303") && found.contains("location: /object?"), "{found}");
+
+    let gone = browser.ask("/controllers/CompositeController/none", "").await?;
+    ensure!(gone.starts_with("HTTP/1.1 404") && gone.contains("does not exist"), "{gone}");
+    others_are_shown_nothing(&browser).await?;
+
+    test.server().stop().await?;
+    browser.until_shown(&place, &["What the server knows is not shown", "does not answer"]).await?;
+    browser.until_shown("/", &["Not all is shown", &name]).await?;
+    test.server().start()?;
+    browser.until_shown(&place, &["2 parents", "1 to 3 of 3"]).await?;
+    dashboard.signal(Signal::Term);
+    let status = dashboard.wait(PATIENCE).await?;
+    ensure!(status.success(), "{status}: {}", dashboard.tail(20));
+    Ok(())
+}
+
+async fn others_are_shown_nothing(browser: &Browser) -> Result<()> {
+    let stranger = Browser { address: browser.address.clone(), cookie: String::new() };
+    for (browser, headers) in [
+        (&stranger, ""),
+        (browser, "Origin: https://evil.example\r\n"),
+        (browser, "Sec-Fetch-Site: cross-site\r\n"),
+    ] {
+        let refused = browser.ask("/", headers).await?;
+        ensure!(refused.starts_with("HTTP/1.1 403") && !refused.contains("ParentsFailing"), "{refused}");
+    }
+    Ok(())
+}
