@@ -17,7 +17,7 @@ const PYTHON: [&str; 3] = ["config-propagation", "indexed-job", "secret-propagat
 const JAVASCRIPT: [&str; 2] = ["daemon-job", "global-config"];
 
 /// What the test's parents and no others have as a label.
-const OF_TEST: &str = "of-test";
+pub(crate) const OF_TEST: &str = "of-test";
 
 pub(crate) async fn cases_and_properties_of_each_guest_in_python_hold(_: &mut Fixture) -> Result<()> {
     hold(&PYTHON, "hook.py").await
@@ -47,10 +47,15 @@ async fn hold(guests: &[&str], script: &str) -> Result<()> {
 
 /// The guest's script in a `ConfigMap` of the test, and a hook that calls it.
 pub(crate) async fn script(test: &mut Fixture, language: &str, guest: &str, file: &str) -> Result<Hook> {
+    store_script(test, guest, file).await?;
+    Ok(Hook::script(language, test.name(), "hook", file).version("v2"))
+}
+
+pub(crate) async fn store_script(test: &mut Fixture, guest: &str, file: &str) -> Result<()> {
     let path = paths::workspace().join("guests").join(guest).join(file);
     let source = std::fs::read_to_string(path)?;
-    test.make(&test.config_maps(), config_map("hook", json!({}), json!({ file: source }))).await?;
-    Ok(Hook::script(language, test.name(), "hook", file).version("v2"))
+    let map = config_map("hook", json!({}), json!({ file: source }));
+    test.make(&test.config_maps(), map).await.map(drop)
 }
 
 /// A controller of the guest's own kind, for the test's parents alone.
@@ -62,7 +67,7 @@ pub(crate) fn parent(test: &Fixture, kind: &Kind, name: &str, spec: Value) -> Va
     Parent::named(kind, name).labelled(OF_TEST, test.name()).with(spec).json()
 }
 
-fn names(objects: &[Value]) -> Vec<&str> {
+pub(crate) fn names(objects: &[Value]) -> Vec<&str> {
     objects.iter().map(|one| text(one, "/metadata/name")).collect()
 }
 
@@ -74,7 +79,7 @@ fn template() -> Value {
 }
 
 /// As a kubelet reports it.
-async fn end(pods: &Objects, pod: &str, phase: &str) -> Result<()> {
+pub(crate) async fn end(pods: &Objects, pod: &str, phase: &str) -> Result<()> {
     pods.merge_status(pod, &json!({ "status": { "phase": phase } })).await.map(drop)
 }
 

@@ -25,6 +25,7 @@ mod explain;
 mod first_calls;
 mod gallery;
 mod gallery_copies;
+mod gallery_node;
 mod gallery_scripts;
 mod harness;
 mod hook_failures;
@@ -145,7 +146,24 @@ fn on_a_node() -> Vec<Test> {
     ];
     let with_interpreters =
         with_interpreters.into_iter().map(|test| test.with_programs(&services::INTERPRETERS));
-    with_interpreters.chain(tests).map(Test::on_a_node).collect()
+    with_interpreters.chain(of_scripts_on_a_node()).chain(tests).map(Test::on_a_node).collect()
+}
+
+/// Skipped where their interpreters cannot be built, too.
+fn of_scripts_on_a_node() -> Vec<Test> {
+    let python = tests![
+        gallery_node::{
+            indexed_job_runs_its_numbers_to_their_end_on_the_node,
+        },
+    ];
+    let javascript = tests![
+        gallery_node::{
+            daemon_job_runs_to_its_end_on_each_node,
+        },
+    ];
+    let python = python.into_iter().map(|test| test.with_runners(&["python"]));
+    let javascript = javascript.into_iter().map(|test| test.with_runners(&["javascript"]));
+    python.chain(javascript).map(Test::with_least_rights).collect()
 }
 
 /// Skipped where Helm cannot be built.
