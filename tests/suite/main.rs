@@ -84,10 +84,10 @@ use cases::{
 };
 use chart::{chart_metrics, chart_node, chart_releases, chart_values};
 use compat::{
-    api_objects, child_management, customize, decorator_attachments, decorator_controller,
-    decorator_finalizers, decorator_hooks, decorator_object, decorators_together, event_rows, hook_protocol,
-    metrics, migration, mild_answers, owner_versions, parent_reconcile, policies, rolling_update,
-    webhook_etag, webhook_trust,
+    api_objects, child_conflicts, child_management, child_values, customize, decorator_attachments,
+    decorator_controller, decorator_finalizers, decorator_hooks, decorator_object, decorators_together,
+    event_rows, hook_protocol, metrics, migration, mild_answers, owner_versions, parent_reconcile, policies,
+    rolling_update, webhook_etag, webhook_trust,
 };
 use control_planes::{ControlPlanes, Plane};
 use pages::{author_pages, operation_pages, typed_pages};
@@ -281,15 +281,19 @@ fn of_children() -> Vec<Test> {
         child_management::{
             after_the_first_write_ten_reconciles_write_nothing,
             what_changed_is_written_made_anew_or_left_as_the_strategy_says,
-            a_taken_name_is_reported_with_its_owner_and_left,
             another_strategy_takes_over_what_was_written_and_what_is_dropped_goes,
+            a_secrets_record_holds_hashes_where_its_hook_is_a_module,
+            a_bad_child_holds_no_other_and_one_that_is_going_is_left_until_it_is_gone,
+        },
+        child_conflicts::{
+            a_taken_name_is_reported_with_its_owner_and_left,
+            a_value_that_keeps_flipping_is_named_and_put_right_less_often,
+            two_controllers_of_one_parent_leave_each_others_children_alone,
+        },
+        child_values::{
             lists_are_merged_by_what_the_api_server_publishes,
             every_text_comes_back_byte_for_byte_under_both_strategies,
             nulls_are_kept_where_the_schema_lets_them_be_under_both_strategies,
-            a_value_that_keeps_flipping_is_named_and_put_right_less_often,
-            a_secrets_record_holds_hashes_where_its_hook_is_a_module,
-            two_controllers_of_one_parent_leave_each_others_children_alone,
-            a_bad_child_holds_no_other_and_one_that_is_going_is_left_until_it_is_gone,
         },
         related_deletion::{
             what_is_granted_goes_with_an_event_and_nothing_else_does,

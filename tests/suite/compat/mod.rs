@@ -1,7 +1,9 @@
 //! The contract with users of Metacontroller, section by section.
 
 pub(crate) mod api_objects;
+pub(crate) mod child_conflicts;
 pub(crate) mod child_management;
+pub(crate) mod child_values;
 pub(crate) mod customize;
 pub(crate) mod decorated;
 pub(crate) mod decorator_attachments;
