@@ -26,7 +26,7 @@ const ALL_RIGHTS: [(&str, &str); 30] = [
     ("related_deletion::decorators_delete_by_the_same_rules", KINDS_OF_HOOKS),
     ("packed::parts_are_waited_for_and_two_versions_are_never_mixed", PARTS),
     ("packed::a_module_of_several_parts_is_kept_whole", PARTS),
-    ("accounts::", OWN_ACCOUNTS),
+    ("account_", OWN_ACCOUNTS),
     ("taken_rights::", OWN_ACCOUNTS),
     ("config_restart::with_an_account_it_restarts_pods_where_that_one_may_and_nowhere_else", OWN_ACCOUNTS),
     ("gallery_copies::secret_propagation_with_an_account_needs_rights_everywhere", OWN_ACCOUNTS),

@@ -73,6 +73,7 @@ use std::env;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use accounts::{account_changes, account_reads, account_roles, account_writes};
 use all_rights::least_but_where_needed;
 use anyhow::{Result, anyhow};
 use attacks::{
@@ -511,17 +512,23 @@ fn of_decorators() -> Vec<Test> {
 
 fn of_accounts() -> Vec<Test> {
     tests![
-        accounts::{
+        account_roles::{
             rights_that_the_server_lacks_are_named_before_there_is_a_parent,
             controllers_work_where_their_status_may_not_be_written,
             a_controller_does_what_the_printed_roles_of_its_account_allow,
+        },
+        account_changes::{
             a_controller_goes_on_until_its_new_account_may_start_it,
             a_controller_that_is_resumed_as_another_account_is_that_account_at_once,
+        },
+        account_writes::{
             a_webhook_decides_within_the_rights_of_its_controllers_account,
-            related_objects_are_those_that_its_controllers_account_may_read,
             related_objects_are_deleted_with_the_rights_of_the_controllers_account,
             a_child_that_may_not_be_updated_is_made_anew_only_where_it_is_known_to_have_changed,
             a_decorator_writes_within_the_rights_of_its_account,
+        },
+        account_reads::{
+            related_objects_are_those_that_its_controllers_account_may_read,
             a_hook_is_shown_only_what_its_controllers_account_may_read,
         },
         taken_rights::{
@@ -638,7 +645,7 @@ fn of_hooks() -> Vec<Test> {
 /// On a control plane that few tests share.
 fn apart() -> Vec<Test> {
     let tests = tests![
-        accounts::{
+        account_roles::{
             c29_the_right_that_a_guard_of_owners_asks_for_is_named,
         },
         decorator_controller::{
