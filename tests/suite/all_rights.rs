@@ -13,7 +13,7 @@ const REFUSED: &str = "no roles are printed for a spec that is refused";
 
 /// Modules of tests, or single tests.
 const ALL_RIGHTS: [(&str, &str); 30] = [
-    ("customize::", KINDS_OF_HOOKS),
+    ("customize_", KINDS_OF_HOOKS),
     ("cases_decorators::c35_", KINDS_OF_HOOKS),
     ("record::secrets_are_recorded_without_their_values", KINDS_OF_HOOKS),
     ("diff_states::deletions_of_related_objects_are_shown", KINDS_OF_HOOKS),

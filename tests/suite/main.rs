@@ -84,8 +84,9 @@ use cases::{
     cases_merging, cases_unsettled, cases_upgrades, cases_values,
 };
 use chart::{chart_metrics, chart_node, chart_releases, chart_values};
+use compat::customize::{customize_calls, customize_rules};
 use compat::{
-    api_objects, child_conflicts, child_management, child_values, customize, decorator_attachments,
+    api_objects, child_conflicts, child_management, child_values, decorator_attachments,
     decorator_controller, decorator_finalizers, decorator_hooks, decorator_object, decorators_together,
     event_rows, hook_protocol, metrics, migration, mild_answers, owner_versions, parent_reconcile, policies,
     rolling_update, webhook_etag, webhook_trust,
@@ -348,17 +349,19 @@ fn of_the_contract() -> Vec<Test> {
         rolling_update::{
             each_state_of_a_parent_has_the_related_objects_that_it_asks_for,
         },
-        customize::{
+        customize_rules::{
             each_class_of_rules_finds_what_its_version_and_scopes_say,
+            wrong_rules_are_reported_on_the_parent_and_heal,
+            what_v1_does_not_show_is_told_by_its_rule,
+            related_objects_are_read_with_the_rights_of_the_controllers_account,
+        },
+        customize_calls::{
             a_change_queues_every_parent_that_sees_it,
             a_webhook_is_asked_for_rules_once_per_content_of_the_parent,
-            wrong_rules_are_reported_on_the_parent_and_heal,
             a_kind_that_is_defined_later_is_seen_then,
-            what_v1_does_not_show_is_told_by_its_rule,
             a_finalize_hook_is_shown_related_objects,
             a_parent_is_settled_until_something_that_it_sees_changes,
             a_customize_hook_that_gives_two_answers_is_named,
-            related_objects_are_read_with_the_rights_of_the_controllers_account,
         },
     ]
 }
