@@ -88,8 +88,8 @@ use compat::customize::{customize_calls, customize_rules};
 use compat::{
     api_objects, child_conflicts, child_management, child_values, decorator_attachments,
     decorator_controller, decorator_finalizers, decorator_hooks, decorator_object, decorators_together,
-    event_rows, hook_protocol, metrics, migration, mild_answers, owner_versions, parent_reconcile, policies,
-    rolling_update, webhook_etag, webhook_trust,
+    event_rows, hook_protocol, metrics, migration, mild_answers, owner_versions, parent_finalizers,
+    parent_reconcile, policies, rolling_update, webhook_etag, webhook_trust,
 };
 use control_planes::{ControlPlanes, Plane};
 use pages::{author_pages, operation_pages, typed_pages};
@@ -325,6 +325,15 @@ fn of_the_contract() -> Vec<Test> {
         },
         parent_reconcile::{
             a_parent_is_reconciled_while_its_labels_match_and_then_left,
+            a_parent_with_no_valid_selector_is_an_error_until_it_goes,
+            claims_follow_owner_labels_and_deletion,
+            a_parent_that_goes_neither_adopts_nor_releases,
+            a_child_that_does_not_match_refuses_the_whole_answer,
+            the_status_is_replaced_whole_written_beside_failures_and_not_without_need,
+            unmanaged_children_of_webhooks_are_created_once_and_reported,
+            a_built_in_kind_with_a_status_can_be_a_parent,
+        },
+        parent_finalizers::{
             the_finalizer_comes_first_and_goes_when_the_hook_says_finalized,
             without_a_finalize_hook_a_parent_that_goes_is_synced_and_keeps_its_children,
             foreground_deletion_asks_the_finalize_hook_and_leaves_children_to_itself,
@@ -333,13 +342,6 @@ fn of_the_contract() -> Vec<Test> {
             a_finalizer_comes_off_with_its_hook_and_with_its_controller,
             a_controller_that_is_made_anew_at_once_waits_for_the_old_one_and_keeps_its_finalizers,
             a_finalizer_of_a_controller_that_is_gone_for_long_comes_off,
-            a_parent_with_no_valid_selector_is_an_error_until_it_goes,
-            claims_follow_owner_labels_and_deletion,
-            a_parent_that_goes_neither_adopts_nor_releases,
-            a_child_that_does_not_match_refuses_the_whole_answer,
-            the_status_is_replaced_whole_written_beside_failures_and_not_without_need,
-            unmanaged_children_of_webhooks_are_created_once_and_reported,
-            a_built_in_kind_with_a_status_can_be_a_parent,
         },
         mild_answers::{
             annotations_that_are_no_strings_are_left_out_and_told_of,

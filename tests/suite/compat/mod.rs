@@ -19,6 +19,7 @@ pub(crate) mod metrics;
 pub(crate) mod migration;
 pub(crate) mod mild_answers;
 pub(crate) mod owner_versions;
+pub(crate) mod parent_finalizers;
 pub(crate) mod parent_reconcile;
 pub(crate) mod policies;
 pub(crate) mod rolling_update;
