@@ -21,7 +21,7 @@ const ALL_RIGHTS: [(&str, &str); 30] = [
     ("decorators_together::what_an_older_decorator_gives_up_the_younger_has_at_once", KINDS_OF_HOOKS),
     ("event_rows::what_goes_well_is_no_event", KINDS_OF_HOOKS),
     ("parent_reconcile::unmanaged_children_of_webhooks_are_created_once_and_reported", KINDS_OF_HOOKS),
-    ("rolling_update::each_state_of_a_parent_has_the_related_objects_that_it_asks_for", KINDS_OF_HOOKS),
+    ("parent_revisions::each_state_of_a_parent_has_the_related_objects_that_it_asks_for", KINDS_OF_HOOKS),
     ("render::config_restart_is_rendered_as_the_server_writes_it", KINDS_OF_HOOKS),
     ("related_deletion::decorators_delete_by_the_same_rules", KINDS_OF_HOOKS),
     ("packed::parts_are_waited_for_and_two_versions_are_never_mixed", PARTS),

@@ -89,7 +89,7 @@ use compat::{
     api_objects, child_conflicts, child_management, child_values, decorator_attachments,
     decorator_controller, decorator_finalizers, decorator_hooks, decorator_object, decorators_together,
     event_rows, hook_protocol, metrics, migration, mild_answers, owner_versions, parent_finalizers,
-    parent_reconcile, policies, rolling_update, webhook_etag, webhook_trust,
+    parent_reconcile, parent_revisions, policies, rolling_update, webhook_etag, webhook_trust,
 };
 use control_planes::{ControlPlanes, Plane};
 use pages::{author_pages, operation_pages, typed_pages};
@@ -348,7 +348,7 @@ fn of_the_contract() -> Vec<Test> {
             a_child_in_another_version_is_created_once_and_its_copy_left,
             a_child_without_its_namespace_fails_alone,
         },
-        rolling_update::{
+        parent_revisions::{
             each_state_of_a_parent_has_the_related_objects_that_it_asks_for,
         },
         customize_rules::{
@@ -394,9 +394,11 @@ fn of_composites() -> Vec<Test> {
             in_place_one_child_after_the_other_is_updated_as_far_as_the_gate_is_open,
             recreated_children_go_one_after_the_other_and_come_back_as_they_were_until_then,
             a_rollout_outlives_its_server_and_changes_of_size_and_goes_back,
+            what_the_api_server_merges_is_rolled_out_to_the_end,
+        },
+        parent_revisions::{
             a_parent_that_goes_in_the_middle_is_finalized_in_all_its_states,
             a_parent_is_settled_until_a_user_changes_its_revisions,
-            what_the_api_server_merges_is_rolled_out_to_the_end,
             a_rollout_that_metacontroller_began_is_brought_to_its_end,
             parents_without_a_namespace_are_rolled_out,
         },

@@ -21,6 +21,7 @@ pub(crate) mod mild_answers;
 pub(crate) mod owner_versions;
 pub(crate) mod parent_finalizers;
 pub(crate) mod parent_reconcile;
+pub(crate) mod parent_revisions;
 pub(crate) mod policies;
 pub(crate) mod rolling_update;
 pub(crate) mod webhook_etag;
