@@ -78,6 +78,7 @@ use all_rights::least_but_where_needed;
 use anyhow::{Result, anyhow};
 use attacks::{
     children, compilation, deletions, events, finalizers, forged, memory, network, pacing, pauses, related,
+    shown_secrets, watches,
 };
 use cases::{
     cases_answers, cases_children, cases_decorators, cases_hooks, cases_languages, cases_lifecycle,
