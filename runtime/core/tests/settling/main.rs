@@ -3,18 +3,21 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: a broken model ends it")]
 
+mod deed;
 mod model;
+mod reconciles;
 mod server;
 mod world;
 
 use std::time::Duration;
 
+use deed::{Deed, Told};
 use metahook_core::api::common::UpdateMethod;
 use metahook_core::children::deletion_brake::Census;
 use metahook_core::hash::Fingerprint;
 use metahook_core::settled::Purity;
 use proptest::prelude::*;
-use server::{Deed, Saving, Server, Told};
+use server::{Saving, Server};
 
 fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     let parent = 0..3_u8;
