@@ -217,12 +217,12 @@ impl SettledParents {
     }
 
     /// The API server took this status and kept what it had, as it does with fields that it does not know.
-    pub fn wrote_in_vain(&mut self, parent: &Key, status: Fingerprint, now: Duration) {
+    pub fn record_no_op_write(&mut self, parent: &Key, status: Fingerprint, now: Duration) {
         self.no_op_writes.insert(parent.clone(), (status, now + NO_OP_WRITE_INTERVAL));
     }
 
-    /// Whether a status was written in vain, not long ago.
-    pub fn is_vain(&self, parent: &Key, status: impl FnOnce() -> Fingerprint, now: Duration) -> bool {
+    /// Whether a write of this status changed nothing, not long ago.
+    pub fn is_no_op_write(&self, parent: &Key, status: impl FnOnce() -> Fingerprint, now: Duration) -> bool {
         self.no_op_writes.get(parent).is_some_and(|(written, until)| now < *until && *written == status())
     }
 

@@ -148,12 +148,12 @@ fn a_hook_with_two_answers_is_called_each_time_until_it_changes() {
 fn a_status_that_was_dropped_is_not_written_again_for_a_while() {
     let (mut all, key) = (SettledParents::new(0), Key::new("n", "p"));
     let at = Duration::from_secs;
-    all.wrote_in_vain(&key, print("status"), at(0));
-    assert!(all.is_vain(&key, || print("status"), at(599)));
-    assert!(!all.is_vain(&key, || print("status"), at(600)), "the schema may have changed");
-    assert!(!all.is_vain(&key, || print("other"), at(1)));
+    all.record_no_op_write(&key, print("status"), at(0));
+    assert!(all.is_no_op_write(&key, || print("status"), at(599)));
+    assert!(!all.is_no_op_write(&key, || print("status"), at(600)), "the schema may have changed");
+    assert!(!all.is_no_op_write(&key, || print("other"), at(1)));
     all.forget(&key);
-    assert!(!all.is_vain(&key, || print("status"), at(1)));
+    assert!(!all.is_no_op_write(&key, || print("status"), at(1)));
 }
 
 #[test]
