@@ -24,7 +24,7 @@ pub struct SettledParents {
     /// Nothing is to be done about these until a reconcile reads something else.
     settled: FastMap<Key, SettledState>,
     /// The last reconcile of these wrote nothing; a webhook is called at each trigger all the same.
-    at_rest: BTreeSet<Key>,
+    settled_without_state: BTreeSet<Key>,
     /// The last reconcile of these failed, by category.
     failing: BTreeMap<Key, &'static str>,
     /// These are paused. No parent is in two of the four.
@@ -171,15 +171,15 @@ impl SettledParents {
     }
 
     /// A reconcile ended with nothing to do, after a call of a webhook: the next one calls it again.
-    pub fn rest(&mut self, parent: &Key) {
+    pub fn settle_without_state(&mut self, parent: &Key) {
         self.unsettle(parent);
-        self.at_rest.insert(parent.clone());
+        self.settled_without_state.insert(parent.clone());
     }
 
     /// A reconcile ended well, and the next one has to run in full.
     pub fn unsettle(&mut self, parent: &Key) {
         self.settled.remove(parent);
-        self.at_rest.remove(parent);
+        self.settled_without_state.remove(parent);
         self.failing.remove(parent);
         self.paused.remove(parent);
         self.checks.remove(parent);
@@ -253,7 +253,7 @@ impl SettledParents {
 
     /// How many parents the last reconcile had nothing to write for, of those whose hooks are pure or webhooks.
     pub fn settled(&self) -> usize {
-        self.settled.len() + self.at_rest.len()
+        self.settled.len() + self.settled_without_state.len()
     }
 
     /// Parents whose last reconcile failed, with the category.

@@ -31,16 +31,16 @@ fn an_unchanged_settled_parent_costs_no_hook_call() {
 }
 
 #[test]
-fn a_parent_of_a_webhook_is_at_rest_and_costs_a_call() {
+fn a_parent_of_a_webhook_is_settled_and_costs_a_call() {
     let (mut all, key) = (SettledParents::new(0), Key::new("n", "p"));
-    all.rest(&key);
+    all.settle_without_state(&key);
     assert_eq!(all.settled(), 1);
     assert_eq!(all.hook_need(&key, print("seen")), HookNeed::Call);
     assert!(!all.is_settled(&key, revision(0)));
     assert_eq!(all.settled(), 1, "until its reconcile has ended");
     all.fail(&key, "HookConnect");
     assert_eq!((all.settled(), all.failing().len()), (0, 1));
-    all.rest(&key);
+    all.settle_without_state(&key);
     assert_eq!((all.settled(), all.failing().len()), (1, 0));
     all.settle(&key, state("answer"));
     assert_eq!(all.settled(), 1, "counted once");
@@ -75,7 +75,7 @@ fn a_paused_parent_is_counted_as_nothing_else() {
     assert!(all.is_paused(&key));
     assert_eq!((all.settled(), all.failing().len(), all.paused()), (0, 0, 1));
     assert_eq!(all.hook_need(&key, print("seen")), HookNeed::Call);
-    all.rest(&key);
+    all.settle_without_state(&key);
     assert_eq!((all.settled(), all.paused()), (1, 0));
 }
 

@@ -300,7 +300,7 @@ impl<'w, W: World> Sequence<'w, W> {
             WriteEffect::Nothing if plan.children.again.is_none() => match pure {
                 Some(true) => settled.settle(key, *state),
                 Some(false) => settled.unsettle(key),
-                None => settled.rest(key),
+                None => settled.settle_without_state(key),
             },
             _ => settled.unsettle(key),
         });
