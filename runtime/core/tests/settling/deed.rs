@@ -62,18 +62,18 @@ pub(crate) enum Deed {
     /// Another version of the module.
     Module(u8),
     Deliver {
-        of: Told,
+        of: WatchOf,
         events: u8,
     },
-    /// A pass that nothing asked for, as a resync makes.
-    Pass(u8),
+    /// A reconcile that nothing asked for, as a resync makes.
+    Reconcile(u8),
     /// Everything is delivered and worked off.
     Work,
 }
 
-/// Whose watch tells something.
+/// The watch that delivers an event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Told {
+pub(crate) enum WatchOf {
     Parents,
     Children,
     Settings,
@@ -112,7 +112,7 @@ impl Server {
                     self.deliver(of);
                 }
             }
-            Deed::Pass(parent) => self.pass(&self.parent(parent).key),
+            Deed::Reconcile(parent) => self.reconcile_parent(&self.parent(parent).key),
             Deed::Work => self.work(),
         }
     }
@@ -122,7 +122,7 @@ impl Server {
         self.children.apply(CacheEvent::ListBegins);
         for object in self.cluster.all(&self.child_kind) {
             let touched = self.children.apply(CacheEvent::Listed(object));
-            self.trigger(&touched, Told::Children, None);
+            self.trigger(&touched, WatchOf::Children, None);
         }
         self.children.apply(CacheEvent::ListEnds);
     }

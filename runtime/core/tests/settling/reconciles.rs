@@ -14,18 +14,18 @@ use metahook_core::reconcile::sequence::{Start, reconcile};
 use metahook_core::reconcile::steps::Step;
 use metahook_core::reconcile::watched::Watched;
 
-use crate::deed::Told;
+use crate::deed::WatchOf;
 use crate::model::Conflict;
 use crate::server::{Saving, Server};
 use crate::world::{ModelWorld, at_once};
 
 /// No case takes more reconciles to settle.
-const MOST_PASSES: usize = 500;
-const MOST_FAILURES: usize = 20;
+const MAX_RECONCILES: usize = 500;
+const MAX_FAILURES: usize = 20;
 
 impl Server {
     /// Resumes all, works everything off, and looks at every parent once more.
-    pub(crate) fn comes_to_rest(&mut self) {
+    pub(crate) fn settle_all(&mut self) {
         (0..3).for_each(|parent| self.pause(parent, false));
         self.work();
         self.resync();
@@ -38,29 +38,29 @@ impl Server {
 
     pub(crate) fn work(&mut self) {
         let mut failures = 0;
-        for _ in 0..MOST_PASSES {
-            let all = [Told::Parents, Told::Children, Told::Settings, Told::Revisions];
+        for _ in 0..MAX_RECONCILES {
+            let all = [WatchOf::Parents, WatchOf::Children, WatchOf::Settings, WatchOf::Revisions];
             while all.into_iter().any(|of| self.deliver(of)) {}
             let Some(key) = self.queue.pop_first() else { return };
-            self.pass(&key);
+            self.reconcile_parent(&key);
             // Where a stranger holds the name of a child, trying again does not help.
             if self.settled.failing().contains_key(&key) {
                 failures += 1;
-                if failures > MOST_FAILURES {
+                if failures > MAX_FAILURES {
                     self.queue.remove(&key);
                 }
             }
         }
-        unreachable!("it does not come to rest");
+        unreachable!("it does not settle");
     }
 
     /// One event of a watch; false where there is none.
-    pub(crate) fn deliver(&mut self, of: Told) -> bool {
+    pub(crate) fn deliver(&mut self, of: WatchOf) -> bool {
         let (kind, index) = match of {
-            Told::Parents => (&self.parent_kind, &mut self.parents),
-            Told::Children => (&self.child_kind, &mut self.children),
-            Told::Settings => (&self.setting_kind, &mut self.settings),
-            Told::Revisions => (&self.revision_kind, &mut self.revisions),
+            WatchOf::Parents => (&self.parent_kind, &mut self.parents),
+            WatchOf::Children => (&self.child_kind, &mut self.children),
+            WatchOf::Settings => (&self.setting_kind, &mut self.settings),
+            WatchOf::Revisions => (&self.revision_kind, &mut self.revisions),
         };
         let Some(event) = self.cluster.next_event(kind) else { return false };
         let touched = index.apply(event);
@@ -68,26 +68,26 @@ impl Server {
         true
     }
 
-    pub(crate) fn trigger(&mut self, touched: &[ObjectChange], of: Told, but: Option<&Key>) {
+    pub(crate) fn trigger(&mut self, touched: &[ObjectChange], of: WatchOf, but: Option<&Key>) {
         for touched in touched {
             let keys = match of {
-                Told::Parents => {
+                WatchOf::Parents => {
                     let selected = &mut Selected::default();
                     trigger::on_parent(touched, &self.config.selection, selected).into_iter().collect()
                 }
-                Told::Children | Told::Revisions => {
+                WatchOf::Children | WatchOf::Revisions => {
                     trigger::on_child(touched, &self.parents, None).into_iter().collect()
                 }
-                Told::Settings => self.interests.on_object(&self.setting_kind, touched, |_| None),
+                WatchOf::Settings => self.related_index.on_object(&self.setting_kind, touched, |_| None),
             };
             self.queue.extend(keys.into_iter().filter(|key| Some(key) != but));
         }
     }
 
     /// A reconcile of one parent, with the model in the place of the API server.
-    pub(crate) fn pass(&mut self, key: &Key) {
+    pub(crate) fn reconcile_parent(&mut self, key: &Key) {
         let Some(parent) = self.parents.get(key).and_then(CachedObject::whole).cloned() else {
-            self.interests.remove(key);
+            self.related_index.remove(key);
             return self.settled.forget(key);
         };
         if self.saving == Saving::Nothing {
@@ -115,9 +115,9 @@ impl Server {
     pub(crate) fn write(&mut self, op: &Op, parent: &Key) -> Result<Option<Arc<Object>>, Conflict> {
         let resource = &op.id().resource;
         let of = match () {
-            () if *resource == self.parent_kind => Told::Parents,
-            () if *resource == self.revision_kind => Told::Revisions,
-            () => Told::Children,
+            () if *resource == self.parent_kind => WatchOf::Parents,
+            () if *resource == self.revision_kind => WatchOf::Revisions,
+            () => WatchOf::Children,
         };
         let mut answer = None;
         for event in self.cluster.carry_out(op)? {
@@ -125,9 +125,9 @@ impl Server {
                 answer = Some(Arc::clone(object));
             }
             let touched = match of {
-                Told::Parents => self.parents.apply(event),
-                Told::Revisions => self.revisions.apply(event),
-                Told::Children | Told::Settings => self.children.apply(event),
+                WatchOf::Parents => self.parents.apply(event),
+                WatchOf::Revisions => self.revisions.apply(event),
+                WatchOf::Children | WatchOf::Settings => self.children.apply(event),
             };
             self.trigger(&touched, of, Some(parent));
         }
@@ -142,7 +142,7 @@ impl Server {
             None => CacheEvent::Missing(id.key.clone(), self.children.get(&id.key).unwrap().uid.clone()),
         };
         let touched = self.children.apply(event);
-        self.trigger(&touched, Told::Children, Some(parent));
+        self.trigger(&touched, WatchOf::Children, Some(parent));
     }
 }
 

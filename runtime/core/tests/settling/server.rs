@@ -59,7 +59,7 @@ pub(crate) struct Server {
     pub(crate) reads: u64,
     pub(crate) settings: Cache,
     pub(crate) revisions: Cache,
-    pub(crate) interests: RelatedIndex,
+    pub(crate) related_index: RelatedIndex,
     pub(crate) queue: BTreeSet<Key>,
     /// Steps of the last reconcile.
     pub(crate) steps: Vec<Step>,
@@ -123,7 +123,7 @@ impl Server {
             reads: 0,
             settings: Cache::default(),
             revisions: Cache::default(),
-            interests: RelatedIndex::default(),
+            related_index: RelatedIndex::default(),
             queue: BTreeSet::new(),
             steps: Vec::new(),
             module: 0,
