@@ -13,7 +13,7 @@ const REFUSED: &str = "no roles are printed for a spec that is refused";
 
 /// Modules of tests, or single tests.
 const ALL_RIGHTS: [(&str, &str); 30] = [
-    ("customize::", KINDS_OF_HOOKS),
+    ("customize_", KINDS_OF_HOOKS),
     ("cases_decorators::c35_", KINDS_OF_HOOKS),
     ("record::secrets_are_recorded_without_their_values", KINDS_OF_HOOKS),
     ("diff_states::deletions_of_related_objects_are_shown", KINDS_OF_HOOKS),
@@ -21,12 +21,12 @@ const ALL_RIGHTS: [(&str, &str); 30] = [
     ("decorators_together::what_an_older_decorator_gives_up_the_younger_has_at_once", KINDS_OF_HOOKS),
     ("event_rows::what_goes_well_is_no_event", KINDS_OF_HOOKS),
     ("parent_reconcile::unmanaged_children_of_webhooks_are_created_once_and_reported", KINDS_OF_HOOKS),
-    ("rolling_update::each_state_of_a_parent_has_the_related_objects_that_it_asks_for", KINDS_OF_HOOKS),
+    ("parent_revisions::each_state_of_a_parent_has_the_related_objects_that_it_asks_for", KINDS_OF_HOOKS),
     ("render::config_restart_is_rendered_as_the_server_writes_it", KINDS_OF_HOOKS),
     ("related_deletion::decorators_delete_by_the_same_rules", KINDS_OF_HOOKS),
     ("packed::parts_are_waited_for_and_two_versions_are_never_mixed", PARTS),
     ("packed::a_module_of_several_parts_is_kept_whole", PARTS),
-    ("accounts::", OWN_ACCOUNTS),
+    ("account_", OWN_ACCOUNTS),
     ("taken_rights::", OWN_ACCOUNTS),
     ("config_restart::with_an_account_it_restarts_pods_where_that_one_may_and_nowhere_else", OWN_ACCOUNTS),
     ("gallery_copies::secret_propagation_with_an_account_needs_rights_everywhere", OWN_ACCOUNTS),

@@ -77,20 +77,6 @@ use std::sync::Arc;
 
 use all_rights::least_but_where_needed;
 use anyhow::{Result, anyhow};
-use attacks::{
-    children, compilation, deletions, events, finalizers, forged, memory, network, pacing, pauses, related,
-};
-use cases::{
-    cases_answers, cases_children, cases_decorators, cases_hooks, cases_languages, cases_lifecycle,
-    cases_merging, cases_unsettled, cases_upgrades, cases_values,
-};
-use chart::{chart_metrics, chart_node, chart_releases, chart_values};
-use compat::{
-    api_objects, child_management, customize, decorator_attachments, decorator_controller,
-    decorator_finalizers, decorator_hooks, decorator_object, decorators_together, event_rows, hook_protocol,
-    metrics, migration, mild_answers, owner_versions, parent_reconcile, policies, rolling_update,
-    webhook_etag, webhook_trust,
-};
 use control_planes::{ControlPlanes, Plane};
 use pages::{author_pages, operation_pages, typed_pages};
 use runner::{Test, Wanted, What, tests};
@@ -99,23 +85,20 @@ use runner::{Test, Wanted, What, tests};
 fn all() -> Vec<Test> {
     let of_servers = [
         of_bounds(),
-        of_the_field(),
-        of_decorators(),
+        cases::all(),
+        compat::all(),
         of_controllers(),
-        of_the_contract(),
         of_composites(),
-        of_the_protocol(),
-        of_children(),
-        of_accounts(),
+        accounts::all(),
         of_conditions(),
         of_hooks(),
         of_authors(),
         of_scripts(),
-        apart(),
         of_the_harness(),
     ];
     let of_servers = least_but_where_needed(of_servers.concat());
-    [on_a_node(), of_the_chart(), attacks::all(), of_servers, without_a_server()].concat()
+    [on_a_node(), chart::all(), attacks::all(), of_servers, cases::without_a_server(), without_a_server()]
+        .concat()
 }
 
 /// Skipped where there can be no node.
@@ -164,31 +147,6 @@ fn of_scripts_on_a_node() -> Vec<Test> {
     let python = python.into_iter().map(|test| test.with_runners(&["python"]));
     let javascript = javascript.into_iter().map(|test| test.with_runners(&["javascript"]));
     python.chain(javascript).map(Test::with_least_rights).collect()
-}
-
-/// Skipped where Helm cannot be built.
-fn of_the_chart() -> Vec<Test> {
-    let on_a_node = tests![
-        chart_node::{
-            the_chart_is_installed_hosts_controllers_and_leaves_nothing_behind,
-            the_chart_takes_over_from_metacontroller_with_its_definitions,
-            a_controller_moves_from_metacontroller_to_a_release_beside_it,
-        },
-    ];
-    let tests = tests![
-        chart_metrics::{
-            metrics_and_alerts_are_those_of_the_manifests,
-        },
-        chart_values::{
-            value_sets_become_what_the_api_server_accepts_under_the_same_names,
-            least_rights_are_those_of_the_manifests,
-            wrong_values_are_refused_with_their_names,
-        },
-        chart_releases::{
-            a_release_of_metacontroller_is_upgraded_in_place_and_rolled_back,
-        },
-    ];
-    on_a_node.into_iter().map(Test::on_a_node).chain(tests).map(Test::with_helm).collect()
 }
 
 /// The tests that `SECURITY.md` has in its table.
@@ -291,92 +249,6 @@ fn of_controllers() -> Vec<Test> {
     ]
 }
 
-fn of_children() -> Vec<Test> {
-    tests![
-        owner_versions::{
-            owner_references_follow_the_version_of_the_controller,
-            children_stay_when_the_older_version_of_their_owners_goes,
-        },
-        child_management::{
-            after_the_first_write_ten_reconciles_write_nothing,
-            what_changed_is_written_made_anew_or_left_as_the_strategy_says,
-            a_taken_name_is_reported_with_its_owner_and_left,
-            another_strategy_takes_over_what_was_written_and_what_is_dropped_goes,
-            lists_are_merged_by_what_the_api_server_publishes,
-            every_text_comes_back_byte_for_byte_under_both_strategies,
-            nulls_are_kept_where_the_schema_lets_them_be_under_both_strategies,
-            a_value_that_keeps_flipping_is_named_and_put_right_less_often,
-            a_secrets_record_holds_hashes_where_its_hook_is_a_module,
-            two_controllers_of_one_parent_leave_each_others_children_alone,
-            a_bad_child_holds_no_other_and_one_that_is_going_is_left_until_it_is_gone,
-        },
-        related_deletion::{
-            what_is_granted_goes_with_an_event_and_nothing_else_does,
-            a_parent_that_goes_takes_along_what_its_finalize_hook_names,
-            without_a_grant_a_modules_answer_is_refused_before_anything_is_written,
-            an_object_that_takes_a_name_meanwhile_stays,
-            a_webhook_whose_controller_grants_nothing_deletes_nothing,
-            decorators_delete_by_the_same_rules,
-            a_grant_that_cannot_be_is_named_by_its_field,
-        },
-        policies::{
-            what_a_policy_refuses_to_make_anew_is_left_as_it_is,
-        },
-        migration::{
-            what_metacontroller_wrote_is_taken_over_under_every_strategy_and_it_finds_its_bytes_again,
-        },
-    ]
-}
-
-fn of_the_contract() -> Vec<Test> {
-    tests![
-        api_objects::{
-            the_definitions_have_the_names_that_manifests_and_people_use,
-            what_a_field_may_be_is_kept_and_unknown_fields_are_dropped,
-            what_a_field_may_not_be_is_refused_by_the_api_server,
-            a_spec_that_cannot_run_says_which_field_and_hurts_no_other,
-        },
-        parent_reconcile::{
-            a_parent_is_reconciled_while_its_labels_match_and_then_left,
-            the_finalizer_comes_first_and_goes_when_the_hook_says_finalized,
-            without_a_finalize_hook_a_parent_that_goes_is_synced_and_keeps_its_children,
-            foreground_deletion_asks_the_finalize_hook_and_leaves_children_to_itself,
-            once_our_finalizer_is_off_the_finalize_hook_is_still_asked,
-            a_parent_that_stops_matching_is_finalized_while_it_lives,
-            a_finalizer_comes_off_with_its_hook_and_with_its_controller,
-            a_controller_that_is_made_anew_at_once_waits_for_the_old_one_and_keeps_its_finalizers,
-            a_finalizer_of_a_controller_that_is_gone_for_long_comes_off,
-            a_parent_with_no_valid_selector_is_an_error_until_it_goes,
-            claims_follow_owner_labels_and_deletion,
-            a_parent_that_goes_neither_adopts_nor_releases,
-            a_child_that_does_not_match_refuses_the_whole_answer,
-            the_status_is_replaced_whole_written_beside_failures_and_not_without_need,
-            unmanaged_children_of_webhooks_are_created_once_and_reported,
-            a_built_in_kind_with_a_status_can_be_a_parent,
-        },
-        mild_answers::{
-            annotations_that_are_no_strings_are_left_out_and_told_of,
-            a_child_in_another_version_is_created_once_and_its_copy_left,
-            a_child_without_its_namespace_fails_alone,
-        },
-        rolling_update::{
-            each_state_of_a_parent_has_the_related_objects_that_it_asks_for,
-        },
-        customize::{
-            each_class_of_rules_finds_what_its_version_and_scopes_say,
-            a_change_queues_every_parent_that_sees_it,
-            a_webhook_is_asked_for_rules_once_per_content_of_the_parent,
-            wrong_rules_are_reported_on_the_parent_and_heal,
-            a_kind_that_is_defined_later_is_seen_then,
-            what_v1_does_not_show_is_told_by_its_rule,
-            a_finalize_hook_is_shown_related_objects,
-            a_parent_is_settled_until_something_that_it_sees_changes,
-            a_customize_hook_that_gives_two_answers_is_named,
-            related_objects_are_read_with_the_rights_of_the_controllers_account,
-        },
-    ]
-}
-
 fn of_composites() -> Vec<Test> {
     tests![
         composite::{
@@ -398,17 +270,6 @@ fn of_composites() -> Vec<Test> {
             an_undeclared_child_kind_refuses_the_response_before_any_write,
             two_controllers_leave_each_others_children_alone,
         },
-        rolling_update::{
-            a_rollout_of_many_children_is_not_held_up,
-            in_place_one_child_after_the_other_is_updated_as_far_as_the_gate_is_open,
-            recreated_children_go_one_after_the_other_and_come_back_as_they_were_until_then,
-            a_rollout_outlives_its_server_and_changes_of_size_and_goes_back,
-            a_parent_that_goes_in_the_middle_is_finalized_in_all_its_states,
-            a_parent_is_settled_until_a_user_changes_its_revisions,
-            what_the_api_server_merges_is_rolled_out_to_the_end,
-            a_rollout_that_metacontroller_began_is_brought_to_its_end,
-            parents_without_a_namespace_are_rolled_out,
-        },
         modules::{
             a_missing_config_map_is_reported_and_heals,
             a_missing_key_is_reported_and_heals,
@@ -420,127 +281,14 @@ fn of_composites() -> Vec<Test> {
             after_its_config_map_is_gone_a_module_goes_on_serving,
             a_changed_module_syncs_parents_that_did_not_change,
         },
-        decorator_finalizers::{
-            the_last_answer_still_decides_about_attachments,
-            without_a_finalize_hook_an_object_that_goes_is_synced_and_keeps_its_attachments,
-            foreground_deletion_leaves_attachments_to_itself,
-            an_object_that_stops_matching_is_finalized_while_it_lives,
-            what_the_finalize_hook_says_of_the_status_is_written,
-            a_decorators_finalizer_comes_off_with_its_hook_and_with_its_controller,
-            an_object_waits_for_its_finalize_hook,
-            an_object_that_is_gone_leaves_nothing_behind,
-            a_server_killed_in_the_middle_neither_doubles_nor_forgets,
-        },
-    ]
-}
-
-/// Section 2 of the contract.
-fn of_the_protocol() -> Vec<Test> {
-    tests![
-        hook_protocol::{
-            a_webhook_is_asked_as_its_version_says_and_finalizes,
-            every_invalid_answer_says_why_and_changes_nothing,
-            a_webhook_read_loosely_may_say_more_than_is_known,
-            a_busy_webhook_is_asked_again_when_it_says_without_an_event,
-            a_webhook_that_is_slow_or_gone_says_so_and_heals,
-            a_webhook_over_https_is_asked_if_the_system_trusts_who_signed_for_it,
-            a_module_and_a_webhook_serve_one_controller,
-            what_a_hook_says_of_its_parent_becomes_an_event,
-            an_answer_without_children_deletes_them_for_a_webhook_only,
-        },
-        event_rows::{
-            more_than_ten_similar_events_about_a_parent_become_one,
-            what_goes_well_is_no_event,
-            the_life_of_a_controller_is_told_in_metacontrollers_words,
-        },
-        secrecy::{
-            secrets_are_in_no_log_event_metric_or_status,
-            the_servers_own_secrets_and_leases_are_shown_to_no_hook,
-        },
-        metrics::{
-            dashboards_find_the_metrics_of_controllers_written_in_go,
-        },
-        webhook_etag::{
-            an_answer_that_the_webhook_leaves_out_is_the_one_it_gave_last,
-            a_webhook_without_etag_is_sent_no_tag_and_has_to_answer,
-        },
-        webhook_trust::{
-            certificates_and_credentials_of_a_webhook_follow_their_objects,
-            a_webhook_that_the_bundle_does_not_trust_is_called_once_it_does,
-        },
-    ]
-}
-
-/// Section 7 of the contract.
-fn of_decorators() -> Vec<Test> {
-    tests![
-        decorators_together::{
-            of_two_decorators_the_older_has_the_key_and_both_get_an_event,
-            what_an_older_decorator_gives_up_the_younger_has_at_once,
-            no_decorator_waits_for_an_older_one_that_cannot_start,
-            what_the_older_decorator_wants_stands_while_it_is_away,
-            what_a_paused_decorator_wrote_stands_after_a_restart,
-            cleaning_up_that_waits_for_an_older_decorator_is_not_lost,
-        },
-        decorator_controller::{
-            objects_of_any_kind_and_scope_are_decorated,
-            what_is_written_for_an_object_wakes_another_of_its_name,
-            labels_and_annotations_are_asked_for_together_and_rules_of_one_kind_apart,
-            an_object_that_stops_matching_is_left_as_it_is,
-            a_decorator_that_cannot_run_says_why_and_heals,
-            a_kind_that_is_not_served_holds_up_no_other_one,
-            a_decorator_is_started_anew_by_its_spec_alone,
-        },
-        decorator_hooks::{
-            a_hook_is_asked_with_the_object_and_its_attachments_as_its_version_says,
-            changes_of_status_are_ignored_as_the_rules_of_an_object_say,
-            objects_are_resynced_as_hooks_and_specs_say,
-            related_objects_are_shown_and_followed,
-            an_invalid_answer_is_reported_on_its_object_and_changes_nothing,
-            a_decorated_object_is_settled_until_something_changes,
-        },
-        decorator_attachments::{
-            attachments_are_what_the_object_owns_and_the_decorator_made,
-            an_attachment_taken_away_is_reported_and_left,
-            attachments_are_changed_as_their_method_says,
-            an_answer_without_attachments_deletes_them_for_a_webhook_only,
-            undeclared_attachments_are_reported,
-            a_composite_and_a_decorator_leave_each_others_children_alone,
-            a_bad_attachment_holds_up_no_other,
-            attachments_lie_with_their_objects,
-            attachments_are_looked_for_in_the_objects_own_namespace,
-        },
-        decorator_object::{
-            labels_and_annotations_are_set_overwritten_and_removed,
-            a_status_is_replaced_whole_where_the_hook_says_one,
-            only_what_differs_is_written_and_the_object_comes_first,
-            a_status_of_a_kind_that_has_none_is_no_reason_to_go_on,
-            a_conflict_on_the_object_holds_up_no_attachment,
-            a_conflict_on_the_status_holds_up_no_attachment,
-            an_object_that_goes_meanwhile_gets_no_attachments_and_fails_nothing,
-            a_decorator_changes_neither_spec_nor_data,
-            what_is_refused_of_the_object_holds_up_its_attachments,
-        },
-    ]
-}
-
-fn of_accounts() -> Vec<Test> {
-    tests![
-        accounts::{
-            rights_that_the_server_lacks_are_named_before_there_is_a_parent,
-            controllers_work_where_their_status_may_not_be_written,
-            a_controller_does_what_the_printed_roles_of_its_account_allow,
-            a_controller_goes_on_until_its_new_account_may_start_it,
-            a_controller_that_is_resumed_as_another_account_is_that_account_at_once,
-            a_webhook_decides_within_the_rights_of_its_controllers_account,
-            related_objects_are_those_that_its_controllers_account_may_read,
-            related_objects_are_deleted_with_the_rights_of_the_controllers_account,
-            a_child_that_may_not_be_updated_is_made_anew_only_where_it_is_known_to_have_changed,
-            a_decorator_writes_within_the_rights_of_its_account,
-            a_hook_is_shown_only_what_its_controllers_account_may_read,
-        },
-        taken_rights::{
-            what_an_account_may_no_longer_read_is_shown_no_longer,
+        related_deletion::{
+            what_is_granted_goes_with_an_event_and_nothing_else_does,
+            a_parent_that_goes_takes_along_what_its_finalize_hook_names,
+            without_a_grant_a_modules_answer_is_refused_before_anything_is_written,
+            an_object_that_takes_a_name_meanwhile_stays,
+            a_webhook_whose_controller_grants_nothing_deletes_nothing,
+            decorators_delete_by_the_same_rules,
+            a_grant_that_cannot_be_is_named_by_its_field,
         },
     ]
 }
@@ -590,6 +338,9 @@ fn of_conditions() -> Vec<Test> {
             a_paused_object_is_not_decorated,
             a_paused_decorated_object_waits_with_its_deletion,
             a_pause_that_cannot_be_says_why,
+        },
+        taken_rights::{
+            what_an_account_may_no_longer_read_is_shown_no_longer,
         },
     ]
 }
@@ -647,20 +398,11 @@ fn of_hooks() -> Vec<Test> {
             a_hook_has_version_v1_unless_it_says_otherwise,
             certificates_and_credentials_have_keys_unless_the_spec_names_them,
         },
+        secrecy::{
+            secrets_are_in_no_log_event_metric_or_status,
+            the_servers_own_secrets_and_leases_are_shown_to_no_hook,
+        },
     ]
-}
-
-/// On a control plane that few tests share.
-fn apart() -> Vec<Test> {
-    let tests = tests![
-        accounts::{
-            c29_the_right_that_a_guard_of_owners_asks_for_is_named,
-        },
-        decorator_controller::{
-            c30_a_broken_aggregated_api_holds_up_no_other_kind,
-        },
-    ];
-    tests.into_iter().map(Test::apart).collect()
 }
 
 /// Scripts that the interpreter of JavaScript runs.
@@ -681,18 +423,8 @@ fn in_javascript() -> Vec<Test> {
             scripts_in_javascript_do_no_harm,
             many_scripts_in_javascript_that_loop_at_their_ceilings_take_turns,
         },
-        cases_languages::{
-            c14_an_integer_that_javascript_rounds_is_refused_and_no_other,
-            c41_what_a_script_in_javascript_throws_has_words_and_line,
-        },
-        cases_answers::{
-            c38_what_javascript_cannot_print_as_json_is_refused,
-        },
         apply::{
             a_script_is_applied_with_its_controller_up_to_its_bound,
-        },
-        cases_unsettled::{
-            c21_a_script_that_writes_the_time_is_rationed_and_the_field_named,
         },
         replayed::{ reconciles_are_recorded_and_replayed },
     ]
@@ -720,17 +452,11 @@ fn of_scripts() -> Vec<Test> {
             scripts_in_python_do_no_harm,
             many_scripts_in_python_that_loop_at_their_ceilings_take_turns,
         },
-        cases_languages::{
-            c14_an_integer_is_copied_exactly_in_python_and_rust,
-            c39_habits_of_python_work_and_no_state_is_left,
-            c41_the_error_of_a_script_in_python_has_words_and_line,
-        },
-        cases_answers::{
-            c38_what_python_cannot_print_as_json_is_refused,
-        },
     ];
-    let python = python.into_iter().chain(of_days()).map(|test| test.with_runners(&["python"]));
-    python.chain(in_javascript().into_iter().map(|test| test.with_runners(&["javascript"]))).collect()
+    let python = [python, cases::in_python(), of_days()].concat();
+    let javascript = [in_javascript(), cases::in_javascript()].concat();
+    let python = python.into_iter().map(|test| test.with_runners(&["python"]));
+    python.chain(javascript.into_iter().map(|test| test.with_runners(&["javascript"]))).collect()
 }
 
 /// Whole days of users, each on a control plane of its own.
@@ -790,69 +516,6 @@ fn of_authors() -> Vec<Test> {
     ]
 }
 
-/// `cargo xtask cases` runs these alone.
-fn of_the_field() -> Vec<Test> {
-    tests![
-        cases_children::{
-            c01_claim_templates_with_defaults_are_no_difference,
-            c02_the_order_of_env_is_that_of_the_answer,
-            c03_a_variable_that_stands_twice_is_repaired,
-            c04_a_service_account_keeps_what_another_client_added,
-            c04_a_role_binding_keeps_the_subject_of_another_client,
-            c09_what_typed_go_prints_empty_is_no_difference,
-            c10_defaults_deep_in_lists_are_no_difference,
-            c12_empty_peers_of_a_network_policy_keep_their_sense,
-        },
-        cases_merging::{
-            c05_the_rules_of_an_aggregated_role_stay,
-            c06_a_rollout_restart_by_kubectl_stays,
-            c07_an_injected_bundle_stays,
-            c08_metrics_in_another_order_are_corrected_in_place,
-            c11_a_field_dropped_after_a_change_of_strategy_goes,
-        },
-        cases_values::{
-            c13_a_time_in_another_spelling_is_refused_or_settles,
-            c15_whole_floats_settle_and_a_number_for_a_text_fails,
-            c16_a_bound_claim_is_kept_and_a_size_refused_is_told,
-            c17_immutable_fields_fail_alone_or_are_made_anew,
-            c18_string_data_settles_and_a_dropped_key_goes,
-            c19_a_label_of_a_long_name_fails_one_child_alone,
-            c20_what_is_copied_from_a_parent_is_not_the_childs,
-            c23_a_generated_name_is_refused_before_any_write,
-            c24_bytes_that_a_hook_copies_arrive_as_they_were,
-        },
-        cases_unsettled::{
-            c21_a_hook_that_writes_the_time_slows_down_itself_alone,
-            c21_a_field_that_changes_each_time_is_named,
-        },
-        cases_lifecycle::{
-            c22_injected_containers_recreate_no_pod,
-            c25_no_child_comes_back_in_a_foreground_deletion,
-            c26_a_namespace_that_goes_is_not_held_by_a_last_child,
-            c27_a_child_that_does_not_go_is_deleted_once,
-            c28_a_status_that_is_too_large_holds_up_nothing_else,
-            c31_a_fight_about_one_child_holds_up_no_other,
-            c31_children_are_stable_again_after_a_fight,
-        },
-        cases_decorators::{
-            c32_a_decorated_namespace_gets_its_binding_and_goes,
-            c33_an_attachment_lies_in_an_attached_namespace,
-            c34_a_decorator_may_have_a_finalize_hook_alone,
-            c35_noise_beside_related_objects_calls_no_hook,
-            c36_a_user_keeps_the_fields_of_a_parent,
-            c37_a_hook_sees_what_was_written_for_it,
-        },
-        cases_hooks::{
-            c42_a_webhook_closes_connections_and_goes_away,
-        },
-        cases_upgrades::{
-            c43_a_kind_of_children_comes_and_goes_and_has_another_scope,
-            c44_an_object_of_a_helm_user_is_not_taken_over,
-            c45_empty_lists_maps_and_names_mean_what_they_say,
-        },
-    ]
-}
-
 fn of_the_harness() -> Vec<Test> {
     tests![
         harness::{
@@ -869,10 +532,6 @@ fn without_a_server() -> Vec<Test> {
     tests![
         typed_pages::{
             each_page_with_commands_is_typed_by_a_test,
-        },
-        cases_languages::{
-            c40_a_large_answer_arrives_whole_however_it_is_written,
-            c41_the_words_of_a_panic_in_go_are_in_the_error,
         },
         schemas::{
             the_schemas_of_built_in_kinds_are_those_of_the_api_server,

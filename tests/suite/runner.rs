@@ -98,12 +98,12 @@ enum Ended {
     Skipped(String),
 }
 
-/// Lists functions as tests: `tests![composite::{a_sentence, another}]`.
+/// Lists functions as tests, by modules that are in scope: `tests![composite::{a_sentence, another}]`.
 macro_rules! tests {
     ($($module:ident::{$($name:ident),* $(,)?}),* $(,)?) => {
         vec![$($(crate::runner::Test {
             title: concat!(stringify!($module), "::", stringify!($name)),
-            body: |fixture| Box::pin(crate::$module::$name(fixture)),
+            body: |fixture| Box::pin($module::$name(fixture)),
             place: $crate::control_planes::Place::Plain,
             has_least_rights: false,
             with_helm: false,

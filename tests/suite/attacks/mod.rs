@@ -8,6 +8,8 @@ pub(crate) mod measure;
 pub(crate) mod memory;
 pub(crate) mod pacing;
 pub(crate) mod related;
+pub(crate) mod shown_secrets;
+pub(crate) mod watches;
 
 pub(crate) mod children;
 pub(crate) mod deletions;
@@ -34,7 +36,7 @@ pub(crate) fn all() -> Vec<Test> {
     all.extend(by_tenants_and_networks());
     if is_long() {
         // Where kinds go the garbage collector pauses, which other tests of the suite wait for.
-        all.extend(tests![related::{ kinds_and_controllers_that_go_together_leave_no_watch }]);
+        all.extend(tests![watches::{ kinds_and_controllers_that_go_together_leave_no_watch }]);
         // A round takes as long as a Lease; the suite has one round of its own, in `leader_election`.
         all.extend(tests![pauses::{ leaders_that_pause_past_their_lease_begin_no_write_and_double_nothing }]);
     }
@@ -67,7 +69,11 @@ fn by_hooks() -> Vec<Test> {
             half_a_million_names_are_refused,
             rules_that_only_exclude_keep_nobody_waiting_beside_large_updates,
             rules_of_too_many_parents_are_refused_until_others_go,
+        },
+        watches::{
             more_watches_than_allowed_are_refused_by_name,
+        },
+        shown_secrets::{
             secrets_are_shown_where_they_are_meant_to_be,
             secrets_are_parents_and_children_where_they_are_meant_to_be,
         },

@@ -3,10 +3,9 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use acceptance::api::{Kind, NAMESPACE, Objects, POD, SECRET};
+use acceptance::api::{Objects, POD};
 use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::{Hook, config_map, text};
-use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Result, bail};
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -44,7 +43,7 @@ fn speed() -> f64 {
 const MEMORY_MIB: f64 = 300.0;
 
 /// The label of the objects that are asked for.
-const LABEL: &str = "flood";
+pub(super) const LABEL: &str = "flood";
 
 fn map(test: &Fixture, number: usize) -> Value {
     config_map(&format!("map-{number}"), json!({ LABEL: test.name() }), json!({}))
@@ -65,7 +64,7 @@ pub(crate) async fn serve(test: &mut Fixture) -> Result<SocketAddr> {
 }
 
 /// A controller that is hosted beside the neighbour, about parents of its own.
-async fn host(test: &mut Fixture, name: &str, customize: Hook) -> Result<()> {
+pub(super) async fn host(test: &mut Fixture, name: &str, customize: Hook) -> Result<()> {
     let controller = test.controller().renamed(&format!("{}-{name}", test.name()));
     let hook = test.hook("quiet").version("v2");
     let controller = controller.of_parents_with("row", name).synced_by(hook);
@@ -145,7 +144,7 @@ fn memory(test: &mut Fixture) -> Result<()> {
 }
 
 /// The Event on a parent that its rules are refused.
-async fn refused(test: &Fixture, parent: &str, says: &str) -> Result<()> {
+pub(super) async fn refused(test: &Fixture, parent: &str, says: &str) -> Result<()> {
     let is = |event: &Value| {
         let message = text(event, "/message");
         message.starts_with("Sync error: customize hook") && message.contains(says)
@@ -324,176 +323,4 @@ pub(crate) async fn rules_of_too_many_parents_are_refused_until_others_go(test: 
     test.parents().delete("p0").await?;
     test.parents().until("more", "rules that fit now", fits).await?;
     memory(test)
-}
-
-/// Secrets of other namespaces, and kinds that the spec does not list, are refused; a webhook's are told.
-pub(crate) async fn secrets_are_shown_where_they_are_meant_to_be(test: &mut Fixture) -> Result<()> {
-    let home = test.name().to_owned();
-    test.server().flag(&format!("--mount-secret-namespaces={home}"));
-    serve(test).await?;
-    let rules = |resource: &str, namespace: Value| json!({ "relatedResources": [{ "apiVersion": "v1", "resource": resource, "namespace": namespace }] });
-    let kinds = |resource: &str| json!([{ "apiVersion": "v1", "resource": resource }]);
-    let secrets = |namespace| rules("secrets", namespace);
-    let nowhere = "are shown Secrets from";
-    for (name, rules, listed, fails) in [
-        ("anywhere", secrets(Value::Null), Value::Null, nowhere),
-        ("away", secrets(json!("kube-system")), Value::Null, nowhere),
-        (
-            "unlisted",
-            rules("services", Value::Null),
-            kinds("secrets"),
-            "relatedKinds of the controller does not name",
-        ),
-        ("home", secrets(json!(home)), Value::Null, ""),
-        ("listed", secrets(Value::Null), kinds("secrets"), nowhere),
-        ("listed-home", secrets(json!(home)), kinds("secrets"), ""),
-    ] {
-        test.store(name, &wasm::answers(&rules)?).await?;
-        let controller = test.controller().renamed(&format!("{home}-{name}")).of_parents_with("row", name);
-        let controller = controller.with("relatedKinds", listed).synced_by(test.hook("quiet").version("v2"));
-        test.host(controller.customized_by(test.hook(name).version("v2"))).await?;
-        test.create(test.parent(name).labelled("row", name)).await?;
-        if fails.is_empty() {
-            let settled = |controller: &Value| controller["status"]["settled"] == 1;
-            test.controllers().until(&format!("{home}-{name}"), "settled", settled).await?;
-        } else {
-            refused(test, name, fails).await?;
-        }
-    }
-    let answer = secrets(Value::Null);
-    let webhook = Webhook::serve(move |asked: &Asked| match asked.path.as_str() {
-        "/customize" => answer.clone().into(),
-        _ => json!({ "children": [], "status": { "seen": asked.body["related"]["Secret.v1"].is_object() } })
-            .into(),
-    });
-    let webhook = webhook.await?;
-    let hook = |path: &str| Hook::webhook(&webhook.url(path)).version("v2");
-    let controller = test.controller().renamed(&format!("{home}-web")).of_parents_with("row", "web");
-    let controller = test.host(controller.synced_by(hook("/sync")).customized_by(hook("/customize"))).await?;
-    test.create(test.parent("web").labelled("row", "web")).await?;
-    test.parents().until("web", "a request with Secrets", |parent| parent["status"]["seen"] == true).await?;
-    test.until_event_on(&controller, "SecretsRelated", |event| event["type"] == "Warning").await.map(drop)
-}
-
-/// A module on Secrets is shown those of the flag's namespace, and elsewhere those that it made, but no token.
-pub(crate) async fn secrets_are_parents_and_children_where_they_are_meant_to_be(
-    test: &mut Fixture,
-) -> Result<()> {
-    let (home, elsewhere) = (test.name().to_owned(), format!("{}-elsewhere", test.name()));
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": elsewhere } });
-    test.make(&test.everywhere(&NAMESPACE), namespace).await?;
-    test.server().flag(&format!("--mount-secret-namespaces={home}"));
-    serve(test).await?;
-    let secret = |name: &str| {
-        let metadata = json!({ "name": name, "labels": { LABEL: home } });
-        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata })
-    };
-    let places = [test.within(&SECRET), test.within_other(&SECRET, &elsewhere)];
-    for place in &places {
-        test.make(place, secret("found")).await?;
-    }
-    let seen = json!({ "attachments": [], "labels": { "seen": "yes" } });
-    test.store("decorates", &wasm::answers(&seen)?).await?;
-    let mut token = secret("token");
-    token["type"] = json!("kubernetes.io/service-account-token");
-    token["metadata"]["annotations"] = json!({ "kubernetes.io/service-account.name": "default" });
-    let parents = [test.parents(), test.within_other(test.kind(), &elsewhere)];
-    for (row, child) in [("makes", secret("made")), ("asks", token)] {
-        test.store(row, &wasm::answers(&json!({ "children": [child] }))?).await?;
-        let makes = test.controller().of_parents_with("row", row).making(&SECRET, "InPlace");
-        test.host(makes.renamed(&format!("{home}-{row}")).synced_by(test.hook(row))).await?;
-        for place in &parents {
-            test.make(place, test.parent(row).labelled("row", row).json()).await?;
-        }
-    }
-    let selects = json!({ "labelSelector": { "matchLabels": { LABEL: home } } });
-    // Names of controllers become parts of finalizers, which are short.
-    let name = home.rsplit('-').take(2).collect::<Vec<_>>().join("-");
-    let decorates = test.decorator().renamed(&name).decorating(&SECRET, selects);
-    let decorator = test.make(&test.decorators(), decorates.synced_by(test.hook("decorates")).json()).await?;
-    let names = |event: &Value| text(event, "/message").contains(&format!("from {home:?} only"));
-    test.until_event_on(&decorator, "SecretsNotShown", names).await?;
-
-    let [near, far] = places;
-    near.until("found", "decorated", |secret| secret["metadata"]["labels"]["seen"] == "yes").await?;
-    for place in [&near, &far] {
-        place.until("made", "made", |_| true).await?;
-    }
-    near.until("token", "made", |_| true).await?;
-    let one = |controller: &Value| controller["status"]["failing"] == 1;
-    let failing = test.controllers().until(&format!("{home}-asks"), "one that fails", one).await?;
-    let says = format!(
-        "Secret in namespace {elsewhere:?} that Kubernetes puts a token into, and modules and scripts are shown Secrets from"
-    );
-    anyhow::ensure!(failing.to_string().contains(&says.replace('"', "\\\"")), "{failing}");
-    anyhow::ensure!(far.find("token").await?.is_none(), "a token was made where it may not be shown");
-    let found = far.get("found").await?;
-    anyhow::ensure!(found["metadata"]["ownerReferences"].is_null(), "it was adopted: {found}");
-    anyhow::ensure!(found["metadata"]["labels"]["seen"].is_null(), "the hook was shown {found}");
-    Ok(())
-}
-
-/// Kinds and their controllers go at the same time, and kinds that rules ask for.
-pub(crate) async fn kinds_and_controllers_that_go_together_leave_no_watch(test: &mut Fixture) -> Result<()> {
-    const ROUNDS: u64 = 7;
-    const KINDS: usize = 16;
-    test.server().flag("--discovery-interval=2s");
-    let metrics = measure::with_metrics(test)?;
-    serve(test).await?;
-    let watches = || measure::metric(metrics, "metahook_watches").unwrap_or_default();
-    let ready = |controller: &Value| acceptance::objects::is_true(controller, "Ready");
-    test.controllers().until(test.name(), "Ready", ready).await?;
-    let before = watches();
-    // Names of controllers become parts of finalizers, which are short.
-    let unique = test.name().rsplit('-').take(2).collect::<Vec<_>>().join("-");
-    for round in 0..ROUNDS {
-        let mut gone = Vec::new();
-        for number in 0..KINDS {
-            let group = format!("r{round}k{number}.{}", test.kind().group);
-            let kind = Kind::new(&group, "v1", "Greeting", "greetings");
-            test.define(&kind).await?;
-            let name = format!("go-{round}-{number}-{unique}");
-            let hook = test.hook("quiet");
-            let controller = test.controller().renamed(&name).over(&kind).finalized_by(hook.clone());
-            test.host(controller.synced_by(hook)).await?;
-            gone.push((name, format!("greetings.{group}")));
-        }
-        for (name, kind) in gone {
-            test.controllers().until(&name, "Ready", ready).await?;
-            let [controllers, definitions] = [test.controllers(), test.definitions()];
-            let wait = Duration::from_millis(40 * round);
-            let controller = async {
-                tokio::time::sleep(wait).await;
-                controllers.delete(&name).await
-            };
-            futures_util::future::try_join(definitions.delete(&kind), controller).await?;
-        }
-    }
-    let what = format!("{before} watches, as before");
-    until(&what, PATIENCE, async || {
-        let now = watches();
-        Ok(if now <= before { Ok(()) } else { Err(format!("{now} watches")) })
-    })
-    .await?;
-    test.at_most("watches left behind", watches() - before, "watches", 0.0)
-}
-
-pub(crate) async fn more_watches_than_allowed_are_refused_by_name(test: &mut Fixture) -> Result<()> {
-    test.server().flag("--customize-watches-max=2");
-    serve(test).await?;
-    let rule = |resource: &&str| json!({ "apiVersion": "v1", "resource": resource });
-    let rules =
-        |resources: &[&str]| json!({ "relatedResources": resources.iter().map(rule).collect::<Vec<_>>() });
-    for (name, rules) in [
-        ("two", rules(&["configmaps", "services", "configmaps"])),
-        ("three", rules(&["configmaps", "services", "serviceaccounts"])),
-    ] {
-        test.store(name, &wasm::answers(&rules)?).await?;
-        host(test, name, test.hook(name)).await?;
-        test.create(test.parent(name).labelled("row", name)).await?;
-    }
-    let fails = "relatedResources[2] needs a watch of v1 ServiceAccount, and the 2 watches that the related objects of a controller may have are open (--customize-watches-max)";
-    refused(test, "three", fails).await?;
-    let settled = |controller: &Value| controller["status"]["settled"] == 1;
-    test.controllers().until(&format!("{}-two", test.name()), "settled", settled).await.map(drop)
 }

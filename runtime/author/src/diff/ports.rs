@@ -129,9 +129,7 @@ impl<'a> Ports<'a> {
 
     async fn ask(&self, hook: HookName, request: Vec<u8>) -> Result<Vec<u8>, PortError> {
         let called = self.differ.hooks.call(&self.differ.controller, hook, request).await;
-        let answer = called.answer.clone();
-        self.state().reconciled.calls.push(called);
-        answer.map_err(|error| PortError::new("Hook", Retry::WithEvent, error))
+        self.state().reconciled.record_call(called)
     }
 
     async fn related_of(&self, state: &Object) -> Result<Related, PortError> {

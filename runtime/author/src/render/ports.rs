@@ -25,7 +25,7 @@ use metahook_core::reconcile::ports::{
 use metahook_core::settled::{CacheRevision, SettledParents};
 use serde_json::Value;
 
-use super::hooks::HookSet;
+use super::hooks::{Called, HookSet};
 use super::world::{Refusal, World};
 use super::{Effect, Reconciled, Remembered};
 use crate::kinds::{KindError, KnownKinds};
@@ -159,9 +159,7 @@ impl CallHooks for Ports<'_> {
 impl Ports<'_> {
     pub(super) async fn ask(&self, hook: HookName, request: Vec<u8>) -> Result<Vec<u8>, PortError> {
         let called = self.hooks.call(self.controller, hook, request).await;
-        let answer = called.answer.clone();
-        self.shared().round.calls.push(called);
-        answer.map_err(|error| PortError::new("Hook", Retry::WithEvent, error))
+        self.shared().round.record_call(called)
     }
 }
 
@@ -262,6 +260,13 @@ impl Record for Ports<'_> {
 impl Charge for Ports<'_> {}
 
 impl Reconciled {
+    /// Records a call, and returns its answer.
+    pub(crate) fn record_call(&mut self, called: Called) -> Result<Vec<u8>, PortError> {
+        let answer = called.answer.clone();
+        self.calls.push(called);
+        answer.map_err(|error| PortError::new("Hook", Retry::WithEvent, error))
+    }
+
     pub(crate) fn record(&mut self, op: &'static str, effects: Vec<Effect>) {
         for effect in effects {
             let is_own = effect.after.is_some() || matches!(op, "delete" | "recreate");

@@ -1,4 +1,4 @@
-//! Warnings of the API server about writes: the text of a `Warning` header, and the texts that a parent's Events told already.
+//! Warnings of the API server about writes: the text of a `Warning` header, and the texts that a parent's Events reported already.
 
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
@@ -12,9 +12,9 @@ pub const MAX_WARNINGS: usize = 16;
 /// Bytes that are read of one warning.
 pub const MAX_WARNING_BYTES: usize = 512;
 
-/// Warnings of one parent that are remembered, as 8 bytes each. Beyond it the oldest is forgotten, and told again when it
+/// Warnings of one parent that are remembered, as 8 bytes each. Beyond it the oldest is forgotten, and reported again when it
 /// comes back.
-pub const MAX_TOLD: usize = 32;
+pub const MAX_REPORTED: usize = 32;
 
 /// The text of one `Warning` header: a code, an agent, and a quoted text that a date may follow. `None` where it is another
 /// code than the API server's, or empty.
@@ -37,12 +37,12 @@ pub fn text(header: &str) -> Option<String> {
     (!text.is_empty()).then(|| shorten(&text, MAX_WARNING_BYTES))
 }
 
-/// The warnings about writes for one parent that were told, by hash.
+/// The warnings about writes for one parent that were reported, by hash.
 #[derive(Debug, Default)]
-pub struct ToldWarnings(VecDeque<u64>);
+pub struct ReportedWarnings(VecDeque<u64>);
 
-impl ToldWarnings {
-    /// Whether this warning about objects of a kind is to be told now: once for each version of the hooks, so that who mends one
+impl ReportedWarnings {
+    /// Whether this warning about objects of a kind is to be reported now: once for each version of the hooks, so that who mends one
     /// learns whether it is mended.
     pub fn is_new(&mut self, hooks: Option<Fingerprint>, kind: &str, text: &str) -> bool {
         let mut hash = hash64();
@@ -51,7 +51,7 @@ impl ToldWarnings {
         if self.0.contains(&hash) {
             return false;
         }
-        if self.0.len() == MAX_TOLD {
+        if self.0.len() == MAX_REPORTED {
             self.0.pop_front();
         }
         self.0.push_back(hash);
@@ -86,24 +86,26 @@ mod tests {
 
     #[test]
     fn a_warning_is_told_once_for_each_kind() {
-        let mut told = ToldWarnings::default();
+        let mut reported = ReportedWarnings::default();
         assert!(
-            told.is_new(None, "Pod", "a") && told.is_new(None, "Job", "a") && told.is_new(None, "Pod", "b")
+            reported.is_new(None, "Pod", "a")
+                && reported.is_new(None, "Job", "a")
+                && reported.is_new(None, "Pod", "b")
         );
-        assert!(!told.is_new(None, "Pod", "a") && !told.is_new(None, "Job", "a"));
+        assert!(!reported.is_new(None, "Pod", "a") && !reported.is_new(None, "Job", "a"));
         let mended = Some(Fingerprint::of(b"another version of the hook"));
-        assert!(told.is_new(mended, "Pod", "a") && !told.is_new(mended, "Pod", "a"));
+        assert!(reported.is_new(mended, "Pod", "a") && !reported.is_new(mended, "Pod", "a"));
     }
 
     #[test]
     fn so_many_warnings_of_a_parent_are_remembered() {
-        let mut told = ToldWarnings::default();
+        let mut reported = ReportedWarnings::default();
         let text = |nth: usize| nth.to_string();
-        assert!((0..MAX_TOLD).all(|nth| told.is_new(None, "Pod", &text(nth))));
-        assert!(!(0..MAX_TOLD).any(|nth| told.is_new(None, "Pod", &text(nth))));
-        assert!(told.is_new(None, "Pod", "one more"));
-        assert_eq!(told.0.len(), MAX_TOLD);
-        assert!(told.is_new(None, "Pod", &text(0)), "the oldest was forgotten");
-        assert!(!told.is_new(None, "Pod", "one more"));
+        assert!((0..MAX_REPORTED).all(|nth| reported.is_new(None, "Pod", &text(nth))));
+        assert!(!(0..MAX_REPORTED).any(|nth| reported.is_new(None, "Pod", &text(nth))));
+        assert!(reported.is_new(None, "Pod", "one more"));
+        assert_eq!(reported.0.len(), MAX_REPORTED);
+        assert!(reported.is_new(None, "Pod", &text(0)), "the oldest was forgotten");
+        assert!(!reported.is_new(None, "Pod", "one more"));
     }
 }

@@ -150,7 +150,7 @@ pub enum StatusTiming {
 
 /// Progress of this reconcile, and of the one before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WrittenSoFar {
+pub struct ReconcileProgress {
     pub wrote_children: bool,
     pub failed: bool,
     /// The reconcile before put the status off, or the next one does not follow at once.
@@ -159,8 +159,8 @@ pub struct WrittenSoFar {
 
 /// # Guarantees
 /// A status is put off by one reconcile at most; never when something failed, and never of a parent that is being deleted.
-pub fn status_timing(parent: &Object, so_far: WrittenSoFar) -> StatusTiming {
-    let WrittenSoFar { wrote_children, failed, due } = so_far;
+pub fn status_timing(parent: &Object, so_far: ReconcileProgress) -> StatusTiming {
+    let ReconcileProgress { wrote_children, failed, due } = so_far;
     if wrote_children && !(failed || due || parent.deleting) {
         StatusTiming::NextReconcile
     } else {
@@ -253,11 +253,12 @@ mod tests {
     #[test]
     fn a_status_waits_for_one_reconcile_where_children_were_written_and_nothing_speaks_against_it() {
         let parent = || a("e/v1", "P", "n/p");
-        let wrote = WrittenSoFar { wrote_children: true, ..WrittenSoFar::default() };
+        let wrote = ReconcileProgress { wrote_children: true, ..ReconcileProgress::default() };
         let when = |parent: Build, so_far| status_timing(&parent.object(), so_far);
         assert_eq!(when(parent(), wrote), StatusTiming::NextReconcile);
-        assert_eq!(when(parent(), WrittenSoFar::default()), StatusTiming::Now);
-        for against in [WrittenSoFar { failed: true, ..wrote }, WrittenSoFar { due: true, ..wrote }] {
+        assert_eq!(when(parent(), ReconcileProgress::default()), StatusTiming::Now);
+        for against in [ReconcileProgress { failed: true, ..wrote }, ReconcileProgress { due: true, ..wrote }]
+        {
             assert_eq!(when(parent(), against), StatusTiming::Now, "{against:?}");
         }
         assert_eq!(when(parent().deleting(), wrote), StatusTiming::Now);

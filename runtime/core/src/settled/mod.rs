@@ -26,7 +26,7 @@ pub struct SettledParents {
     /// Nothing is to be done about these until a reconcile reads something else.
     settled: FastMap<Key, SettledState>,
     /// The last reconcile of these wrote nothing; a webhook is called at each trigger all the same.
-    at_rest: BTreeSet<Key>,
+    settled_without_state: BTreeSet<Key>,
     /// The last reconcile of these failed, by category.
     failing: BTreeMap<Key, &'static str>,
     /// These are paused. No parent is in two of the four.
@@ -173,15 +173,15 @@ impl SettledParents {
     }
 
     /// A reconcile ended with nothing to do, after a call of a webhook: the next one calls it again.
-    pub fn rest(&mut self, parent: &Key) {
+    pub fn settle_without_state(&mut self, parent: &Key) {
         self.unsettle(parent);
-        self.at_rest.insert(parent.clone());
+        self.settled_without_state.insert(parent.clone());
     }
 
     /// A reconcile ended well, and the next one has to run in full.
     pub fn unsettle(&mut self, parent: &Key) {
         self.settled.remove(parent);
-        self.at_rest.remove(parent);
+        self.settled_without_state.remove(parent);
         self.failing.remove(parent);
         self.paused.remove(parent);
         self.checks.remove(parent);
@@ -219,12 +219,12 @@ impl SettledParents {
     }
 
     /// The API server took this status and kept what it had, as it does with fields that it does not know.
-    pub fn wrote_in_vain(&mut self, parent: &Key, status: Fingerprint, now: Duration) {
+    pub fn record_no_op_write(&mut self, parent: &Key, status: Fingerprint, now: Duration) {
         self.no_op_writes.insert(parent.clone(), (status, now + NO_OP_WRITE_INTERVAL));
     }
 
-    /// Whether a status was written in vain, not long ago.
-    pub fn is_vain(&self, parent: &Key, status: impl FnOnce() -> Fingerprint, now: Duration) -> bool {
+    /// Whether a write of this status changed nothing, not long ago.
+    pub fn is_no_op_write(&self, parent: &Key, status: impl FnOnce() -> Fingerprint, now: Duration) -> bool {
         self.no_op_writes.get(parent).is_some_and(|(written, until)| now < *until && *written == status())
     }
 
@@ -255,7 +255,7 @@ impl SettledParents {
 
     /// How many parents the last reconcile had nothing to write for, of those whose hooks are pure or webhooks.
     pub fn settled(&self) -> usize {
-        self.settled.len() + self.at_rest.len()
+        self.settled.len() + self.settled_without_state.len()
     }
 
     /// How a parent stands; the category of its failure.

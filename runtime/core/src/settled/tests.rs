@@ -31,16 +31,16 @@ fn an_unchanged_settled_parent_costs_no_hook_call() {
 }
 
 #[test]
-fn a_parent_of_a_webhook_is_at_rest_and_costs_a_call() {
+fn a_parent_of_a_webhook_is_settled_and_costs_a_call() {
     let (mut all, key) = (SettledParents::new(0), Key::new("n", "p"));
-    all.rest(&key);
+    all.settle_without_state(&key);
     assert_eq!(all.settled(), 1);
     assert_eq!(all.hook_need(&key, print("seen")), HookNeed::Call);
     assert!(!all.is_settled(&key, revision(0)));
     assert_eq!(all.settled(), 1, "until its reconcile has ended");
     all.fail(&key, "HookConnect");
     assert_eq!((all.settled(), all.failing().len()), (0, 1));
-    all.rest(&key);
+    all.settle_without_state(&key);
     assert_eq!((all.settled(), all.failing().len()), (1, 0));
     all.settle(&key, state("answer"));
     assert_eq!(all.settled(), 1, "counted once");
@@ -75,7 +75,7 @@ fn a_paused_parent_is_counted_as_nothing_else() {
     assert!(all.is_paused(&key));
     assert_eq!((all.settled(), all.failing().len(), all.paused()), (0, 0, 1));
     assert_eq!(all.hook_need(&key, print("seen")), HookNeed::Call);
-    all.rest(&key);
+    all.settle_without_state(&key);
     assert_eq!((all.settled(), all.paused()), (1, 0));
 }
 
@@ -162,12 +162,12 @@ fn a_hook_with_two_answers_is_called_each_time_until_it_changes() {
 fn a_status_that_was_dropped_is_not_written_again_for_a_while() {
     let (mut all, key) = (SettledParents::new(0), Key::new("n", "p"));
     let at = Duration::from_secs;
-    all.wrote_in_vain(&key, print("status"), at(0));
-    assert!(all.is_vain(&key, || print("status"), at(599)));
-    assert!(!all.is_vain(&key, || print("status"), at(600)), "the schema may have changed");
-    assert!(!all.is_vain(&key, || print("other"), at(1)));
+    all.record_no_op_write(&key, print("status"), at(0));
+    assert!(all.is_no_op_write(&key, || print("status"), at(599)));
+    assert!(!all.is_no_op_write(&key, || print("status"), at(600)), "the schema may have changed");
+    assert!(!all.is_no_op_write(&key, || print("other"), at(1)));
     all.forget(&key);
-    assert!(!all.is_vain(&key, || print("status"), at(1)));
+    assert!(!all.is_no_op_write(&key, || print("status"), at(1)));
 }
 
 #[test]

@@ -1,24 +1,32 @@
-//! Settling changes nothing: whatever happens in whatever order, passes that end where nothing changed bring the cluster
-//! to the same state as passes that ask the hook each time.
+//! Settling changes nothing: whatever happens in whatever order, reconciles that end where nothing changed bring the cluster
+//! to the same state as reconciles that ask the hook each time.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: a broken model ends it")]
 
+mod deed;
 mod model;
+mod reconciles;
 mod server;
 mod world;
 
 use std::time::Duration;
 
+use deed::{Deed, WatchOf};
 use metahook_core::api::common::UpdateMethod;
 use metahook_core::children::deletion_brake::Census;
 use metahook_core::hash::Fingerprint;
 use metahook_core::settled::Purity;
 use proptest::prelude::*;
-use server::{Deed, Saving, Server, Told};
+use server::{Saving, Server};
 
 fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     let parent = 0..3_u8;
-    let told = prop::sample::select(vec![Told::Parents, Told::Children, Told::Settings, Told::Revisions]);
+    let watch = prop::sample::select(vec![
+        WatchOf::Parents,
+        WatchOf::Children,
+        WatchOf::Settings,
+        WatchOf::Revisions,
+    ]);
     let deed = prop_oneof![
         3 => (parent.clone(), 0..4_u8).prop_map(|(parent, children)| Deed::Parent { parent, children }),
         1 => parent.clone().prop_map(Deed::NoParent),
@@ -33,8 +41,8 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         1 => (0..3_u8).prop_map(Deed::Module),
         2 => (0..4_u8, prop::option::weighted(0.8, parent.clone()), 0..3_u8)
             .prop_map(|(setting, parent, data)| Deed::Setting { setting, parent, data }),
-        3 => (told, 1..4_u8).prop_map(|(of, events)| Deed::Deliver { of, events }),
-        4 => parent.prop_map(Deed::Pass),
+        3 => (watch, 1..4_u8).prop_map(|(of, events)| Deed::Deliver { of, events }),
+        4 => parent.prop_map(Deed::Reconcile),
         4 => Just(Deed::Work),
     ];
     prop::collection::vec(deed, 0..40)
@@ -53,7 +61,7 @@ fn after(mut server: Server, deeds: &[Deed]) -> Server {
     for deed in deeds {
         server.does(*deed);
     }
-    server.comes_to_rest();
+    server.settle_all();
     server
 }
 
@@ -69,10 +77,10 @@ proptest! {
     }
 
     /// An object that is held by its metadata alone is read before it counts. A read may be ahead of the watch, so that
-    /// the watch delivers its events before each pass.
+    /// the watch delivers its events before each reconcile.
     #[test]
     fn reconciles_over_a_cut_cache_do_what_those_over_a_whole_one_do(deeds in deeds(), method in methods()) {
-        let before = |deed: &Deed| matches!(deed, Deed::Pass(_)).then_some(Deed::Deliver { of: Told::Children, events: u8::MAX });
+        let before = |deed: &Deed| matches!(deed, Deed::Reconcile(_)).then_some(Deed::Deliver { of: WatchOf::Children, events: u8::MAX });
         let deeds: Vec<_> = deeds.into_iter().flat_map(|deed| before(&deed).into_iter().chain([deed])).collect();
         let whole = ends_in(Saving::Settling, method, &deeds);
         let cut = after(Server::new(Saving::Settling, method).cutting(), &deeds);
@@ -84,7 +92,7 @@ proptest! {
     fn a_settled_parent_calls_no_hook(deeds in deeds(), method in methods()) {
         let mut server = ends_in(Saving::Settling, method, &deeds);
         let calls = server.calls;
-        server.comes_to_rest();
+        server.settle_all();
         let fails = !server.settled.failing().is_empty();
         prop_assert!(server.calls == calls || fails);
         prop_assert!(server.statuses_are_current() || fails);
@@ -140,8 +148,8 @@ fn a_reconcile_shows_its_steps_and_a_settled_one_has_none_but_reads() {
     let shown = |server: &Server| server.steps.iter().map(|step| format!("{step:?}")).collect::<Vec<_>>();
     let mut server = Server::new(Saving::Settling, UpdateMethod::InPlace);
     server.does(Deed::Parent { parent: 0, children: 1 });
-    server.does(Deed::Deliver { of: Told::Parents, events: 1 });
-    server.does(Deed::Pass(0));
+    server.does(Deed::Deliver { of: WatchOf::Parents, events: 1 });
+    server.does(Deed::Reconcile(0));
     let steps = shown(&server);
     let begins = [
         "Related",
@@ -151,8 +159,8 @@ fn a_reconcile_shows_its_steps_and_a_settled_one_has_none_but_reads() {
     ];
     assert!(steps.iter().zip(begins).all(|(step, begin)| step.starts_with(begin)), "{steps:?}");
     assert_eq!(steps.len(), begins.len(), "{steps:?}");
-    server.comes_to_rest();
-    server.does(Deed::Pass(0));
+    server.settle_all();
+    server.does(Deed::Reconcile(0));
     let steps = shown(&server);
     assert!(matches!(&steps[..], [only] if only.starts_with("Related")), "{steps:?}");
 }
@@ -190,13 +198,13 @@ fn a_hook_that_gives_two_answers_is_found_out_and_called_each_time() {
     server.does(Deed::Work);
     assert_eq!(server.purity(), Some(Purity::Pure), "nothing has shown yet");
     server.seed = 1;
-    server.does(Deed::Pass(0));
+    server.does(Deed::Reconcile(0));
     assert_eq!(server.purity(), Some(Purity::Differs));
     assert_eq!(server.status_of(0)["seed"], 1, "the other answer is carried out");
     let calls = server.calls;
-    server.does(Deed::Pass(0));
+    server.does(Deed::Reconcile(0));
     assert_eq!(server.calls, calls + 1);
     server.does(Deed::Module(1));
-    server.comes_to_rest();
+    server.settle_all();
     assert_eq!((server.purity(), server.settled.settled()), (Some(Purity::Pure), 1));
 }

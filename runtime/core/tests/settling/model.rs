@@ -17,7 +17,7 @@ pub(crate) struct Conflict;
 pub(crate) struct Model {
     pub(crate) objects: BTreeMap<(Arc<str>, Key), Value>,
     /// Events that each resource's watch has still to deliver.
-    told: BTreeMap<Arc<str>, VecDeque<CacheEvent>>,
+    undelivered: BTreeMap<Arc<str>, VecDeque<CacheEvent>>,
     versions: u64,
     uids: u64,
 }
@@ -103,7 +103,7 @@ impl Model {
 
     /// The next event that the watch of a resource tells.
     pub(crate) fn next_event(&mut self, resource: &Resource) -> Option<CacheEvent> {
-        self.told.get_mut(&resource.gvk.kind)?.pop_front()
+        self.undelivered.get_mut(&resource.gvk.kind)?.pop_front()
     }
 
     fn same_version(&self, id: &ObjectId, body: &Value) -> Result<(), Conflict> {
@@ -120,7 +120,10 @@ impl Model {
     ) -> Vec<CacheEvent> {
         self.versions += 1;
         value["metadata"]["resourceVersion"] = json!(self.versions.to_string());
-        self.told.entry(Arc::clone(&id.resource.gvk.kind)).or_default().push_back(tell(object(&value)));
+        self.undelivered
+            .entry(Arc::clone(&id.resource.gvk.kind))
+            .or_default()
+            .push_back(tell(object(&value)));
         let answer = CacheEvent::Wrote(object(&value).into());
         self.objects.insert(place(id), value);
         vec![answer]

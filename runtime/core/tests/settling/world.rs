@@ -161,7 +161,7 @@ impl CallHooks for ModelWorld<'_> {
             all.extend(rules);
             related.push(found);
         }
-        server.interests.set(&states[0].key, all).unwrap();
+        server.related_index.set(&states[0].key, all).unwrap();
         Ok(FoundObjects { related, customized: Vec::new() })
     }
 }

@@ -6,7 +6,7 @@ use crate::pacing::self_triggered::Pace;
 use crate::reconcile::config::KindConfig;
 use crate::reconcile::error::ReconcileError;
 use crate::reconcile::has_finalizer;
-use crate::reconcile::outcome::{StatusTiming, WrittenSoFar, status_timing};
+use crate::reconcile::outcome::{ReconcileProgress, StatusTiming, status_timing};
 use crate::reconcile::ports::{Fact, World};
 use crate::reconcile::sequence::{Planned, Sequence, WriteEffect};
 use crate::related::deletion;
@@ -71,7 +71,7 @@ impl<W: World> Sequence<'_, W> {
         let last = plan.finalized || !config.hooks.sync.via.runs_in_sandbox();
         let was_put_off = self.world.settled(|settled| settled.take_status_due(&parent.key));
         let due = was_put_off || self.retry_state.next != Pace::AtOnce || last;
-        let so_far = WrittenSoFar { wrote_children, failed: !effects.errors.is_empty(), due };
+        let so_far = ReconcileProgress { wrote_children, failed: !effects.errors.is_empty(), due };
         let mut what = config.kind.name().children();
         match (status_timing(parent, so_far), &plan.decoration.status) {
             (_, None) => {}

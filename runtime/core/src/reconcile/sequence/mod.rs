@@ -53,7 +53,7 @@ use crate::reconcile::ports::{World, WriteAnswer, WriteError};
 #[cfg(doc)]
 use crate::reconcile::{input::ReconcileInput, pause, phase};
 use crate::settled::SettledState;
-pub use prepare::Claimed;
+pub use prepare::ClaimedChildren;
 
 /// A name that was taken may be free after this time: the object that has it is another owner's, and may go at any time.
 pub const TAKEN_RETRY_DELAY: Duration = Duration::from_mins(10);
@@ -166,7 +166,7 @@ pub async fn claim<W: World>(
     world: &W,
     parent: &Object,
     claims: &[ClaimedObject],
-) -> Result<Claimed, ReconcileError> {
+) -> Result<ClaimedChildren, ReconcileError> {
     Sequence::new(world, RetryState::default()).claim(parent, claims).await
 }
 
@@ -300,7 +300,7 @@ impl<'w, W: World> Sequence<'w, W> {
             WriteEffect::Nothing if plan.children.again.is_none() => match pure {
                 Some(true) => settled.settle(key, *state),
                 Some(false) => settled.unsettle(key),
-                None => settled.rest(key),
+                None => settled.settle_without_state(key),
             },
             _ => settled.unsettle(key),
         });

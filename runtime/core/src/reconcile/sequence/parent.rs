@@ -78,7 +78,7 @@ impl<W: World> Sequence<'_, W> {
     async fn write_parent(&self, op: &Op) -> Result<(WriteEffect, Option<Arc<Object>>), WriteError> {
         let parent = &op.id().key;
         let (fingerprint, now) = (|| Fingerprint::of(op.to_string().as_bytes()), self.world.now());
-        if self.world.settled(|settled| settled.is_vain(parent, fingerprint, now)) {
+        if self.world.settled(|settled| settled.is_no_op_write(parent, fingerprint, now)) {
             return Ok((WriteEffect::NoEffect, None));
         }
         let answer = self.write(op).await?;
@@ -87,7 +87,7 @@ impl<W: World> Sequence<'_, W> {
             _ => WriteEffect::of(&answer),
         };
         if !answer.changed {
-            self.world.settled(|settled| settled.wrote_in_vain(parent, fingerprint(), now));
+            self.world.settled(|settled| settled.record_no_op_write(parent, fingerprint(), now));
         }
         Ok((effect, answer.object))
     }

@@ -37,7 +37,7 @@ struct Gathered {
 
 /// The children of a parent once its claims are carried out.
 #[derive(Debug)]
-pub struct Claimed {
+pub struct ClaimedChildren {
     pub children: ChildMap,
     pub wrote: bool,
     /// Why owner references could not be renewed. The children are as they should be otherwise, so the reconcile goes on, and
@@ -237,7 +237,7 @@ impl<W: World> Sequence<'_, W> {
         &self,
         input: &ReconcileInput,
         wrote: &mut bool,
-    ) -> Result<ControlFlow<Reached, Claimed>, ReconcileError> {
+    ) -> Result<ControlFlow<Reached, ClaimedChildren>, ReconcileError> {
         let mut claimed = self.claim(&input.parent, &input.claims).await?;
         *wrote |= claimed.wrote;
         if let Some(rollout) = &input.rollout {
@@ -258,9 +258,9 @@ impl<W: World> Sequence<'_, W> {
         &self,
         parent: &Object,
         claims: &[ClaimedObject],
-    ) -> Result<Claimed, ReconcileError> {
+    ) -> Result<ClaimedChildren, ReconcileError> {
         let children = self.world.config().no_children();
-        let mut claimed = Claimed { children, wrote: false, errors: Vec::new() };
+        let mut claimed = ClaimedChildren { children, wrote: false, errors: Vec::new() };
         let (mut failed, mut parent_exists) = (Vec::new(), false);
         for one @ ClaimedObject { resource, claim, .. } in claims {
             match self.claim_one(one, parent, &mut parent_exists).await {

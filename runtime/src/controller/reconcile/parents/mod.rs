@@ -19,7 +19,7 @@ use metahook_core::hash::{FastMap, Fingerprint};
 use metahook_core::object::Object;
 use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{Key, ObjectId, Uid};
-use metahook_core::reconcile::api_warnings::ToldWarnings;
+use metahook_core::reconcile::api_warnings::ReportedWarnings;
 use metahook_core::settled::first_failure::FirstFailure;
 use metahook_core::settled::{CacheRevision, SettledParents};
 
@@ -43,7 +43,7 @@ pub(crate) struct Parents {
     warnings: Mutex<BTreeMap<Key, Warnings>>,
     differing: Mutex<DifferingChildren>,
     /// Parents about whose writes the API server never warned have no entry.
-    api_warnings: Mutex<FastMap<Key, ToldWarnings>>,
+    api_warnings: Mutex<FastMap<Key, ReportedWarnings>>,
 }
 
 type Warnings = BTreeMap<EventReason, BTreeSet<String>>;
