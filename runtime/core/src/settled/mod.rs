@@ -263,7 +263,7 @@ impl SettledParents {
         if let Some(category) = self.failing.get(parent) {
             return (ParentState::Failing, category);
         }
-        let is_settled = self.settled.get(parent).is_some() || self.at_rest.contains(parent);
+        let is_settled = self.settled.get(parent).is_some() || self.settled_without_state.contains(parent);
         let state = match self.is_paused(parent) {
             true => ParentState::Paused,
             false if is_settled => ParentState::Settled,

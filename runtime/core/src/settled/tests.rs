@@ -85,7 +85,7 @@ fn each_parent_is_in_one_state() {
     assert_eq!(all.state(&key), (ParentState::Settled, ""));
     all.unsettle(&key);
     assert_eq!(all.state(&key), (ParentState::Unsettled, ""));
-    all.rest(&key);
+    all.settle_without_state(&key);
     assert_eq!(all.state(&key), (ParentState::Settled, ""));
     all.fail(&key, "HookTrap");
     assert_eq!(all.state(&key), (ParentState::Failing, "HookTrap"));
