@@ -6,7 +6,7 @@
 //!
 //! # Guarantees
 //! - Nothing is written to the cluster: a page is a `GET`, and so is what it asks.
-//! - Pages are for browsers that have the key of this run; no other page can ask for one (see [`guard`]).
+//! - Pages are for browsers that have the key of this run; no other page can ask for one (see `guard`).
 //! - Texts of the cluster are escaped: they cannot become a part of a page, and no script of another origin is run.
 
 mod charts;
