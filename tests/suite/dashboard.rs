@@ -110,7 +110,9 @@ pub(crate) async fn pages_show_controllers_parents_and_reconciles(test: &mut Fix
     let one = browser.follow(&failing, "/object?").await?;
     ensure!(one.contains(&format!("<h1>{kind} {name}/bad-1</h1>")), "{one}");
     ensure!(one.contains("first reconcile") && one.contains("sync hook") && one.contains("FAILED"), "{one}");
-    let found = browser.ask(&format!("/find?kind={}&name={name}/good", test.kind().plural), "").await?;
+    // Other tests have kinds of the same name.
+    let full = format!("{}.{}", test.kind().plural, test.kind().group);
+    let found = browser.ask(&format!("/find?kind={full}&name={name}/good"), "").await?;
     ensure!(found.starts_with("HTTP/1.1 303") && found.contains("location: /object?"), "{found}");
 
     let gone = browser.ask("/controllers/CompositeController/none", "").await?;

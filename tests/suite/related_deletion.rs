@@ -28,6 +28,10 @@ fn program(asked: &Asked) -> Answer {
     let sees = asked.body["related"]["ConfigMap.v1"].as_object().into_iter().flatten().count();
     let child = config_map(&format!("{parent}-child"), json!({}), json!({}));
     let status = json!({ "sees": sees });
+    // Of `b` both objects matter. The server may see the parent before it sees these.
+    if parent == "b" && sees < 2 {
+        return json!({ "status": status, "children": [] }).into();
+    }
     json!({ "status": status, "children": [child], "deleteRelated": deletions(asked), "finalized": hook == "finalize" })
         .into()
 }

@@ -47,7 +47,7 @@ pub(crate) fn page(one: &OneController, filter: &ParentFilter) -> Markup {
         }
         section #groups data-live {
             @if let Some(named) = shown.running.as_ref().and_then(|running| running.named.as_ref()) {
-                (groups(named))
+                (groups(&place(line.kind, &line.name), named))
             }
         }
         h2 #list { "Parents" }
@@ -183,7 +183,7 @@ fn time(seconds: f64) -> String {
     }
 }
 
-fn groups(named: &NamedParents) -> Markup {
+fn groups(place: &str, named: &NamedParents) -> Markup {
     let group = |title: &str, groups: &[ParentGroup]| {
         html! {
             @if !groups.is_empty() {
@@ -199,7 +199,7 @@ fn groups(named: &NamedParents) -> Markup {
                         p .quiet {
                             @for (nth, parent) in parents.iter().enumerate() {
                                 @if nth > 0 { ", " }
-                                (found(parent))
+                                (found(place, parent))
                             }
                             @if *count > parents.len() { " and " (count - parents.len()) " more" }
                         }
@@ -215,21 +215,18 @@ fn groups(named: &NamedParents) -> Markup {
             h2 { "Slowest of the latest reconciles" }
             table {
                 @for slow in &named.slowest {
-                    tr { td .number { (duration(slow.took_us)) } td { (found(&slow.parent)) } td { (slow.began) } }
+                    tr { td .number { (duration(slow.took_us)) } td { (found(place, &slow.parent)) } td { (slow.began) } }
                 }
             }
         }
     }
 }
 
-/// A link to a parent that is named as `Hello demo/a`.
-fn found(parent: &str) -> Markup {
-    let Some((kind, name)) = parent.split_once(' ') else { return html! { (parent) } };
-    let query = form_urlencoded::Serializer::new(String::new())
-        .append_pair("kind", kind)
-        .append_pair("name", name)
-        .finish();
-    html! { a href={ "/find?" (query) } { (parent) } }
+/// A link to a parent that is named as `Hello demo/a`, in the list of all: a kind of this name may be in several API groups.
+fn found(place: &str, parent: &str) -> Markup {
+    let name = parent.split_once(' ').map_or(parent, |(_kind, name)| name);
+    let query = form_urlencoded::Serializer::new(String::new()).append_pair("search", name).finish();
+    html! { a href={ (place) "?" (query) "#list" } { (parent) } }
 }
 
 /// The search for parents: it stays as it is while the list changes.
@@ -335,9 +332,9 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_of_a_group_leads_to_its_page() {
-        let link = found("Hello demo/a&b").into_string();
-        assert_eq!(link, r#"<a href="/find?kind=Hello&amp;name=demo%2Fa%26b">Hello demo/a&amp;b</a>"#);
+    fn a_parent_of_a_group_is_found_in_the_list() {
+        let link = found("/c", "Hello demo/a&b").into_string();
+        assert_eq!(link, r##"<a href="/c?search=demo%2Fa%26b#list">Hello demo/a&amp;b</a>"##);
     }
 
     #[test]
