@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn a_parent_of_a_group_is_found_in_the_list() {
         let link = found("/c", "Hello demo/a&b").into_string();
-        assert_eq!(link, r##"<a href="/c?search=demo%2Fa%26b#list">Hello demo/a&amp;b</a>"##);
+        assert_eq!(link, r#"<a href="/c?search=demo%2Fa%26b#list">Hello demo/a&amp;b</a>"#);
     }
 
     #[test]
