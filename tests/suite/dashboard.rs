@@ -2,18 +2,16 @@
 
 use std::net::SocketAddr;
 
-use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
-use acceptance::free_port::free_address;
-use acceptance::objects::{Hook, text};
 use acceptance::paths;
 use acceptance::process::{Process, Signal};
 use acceptance::wait::{PATIENCE, until};
-use acceptance::webhook::{Answer, Asked, Webhook};
+use acceptance::webhook::Answer;
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+use crate::status_of_one::two_of_three_fail;
 
 /// A browser.
 struct Browser {
@@ -78,20 +76,8 @@ fn start(test: &Fixture, server: SocketAddr) -> Result<Process> {
 }
 
 pub(crate) async fn pages_show_controllers_parents_and_reconciles(test: &mut Fixture) -> Result<()> {
-    test.define_kind().await?;
-    let hook = Webhook::serve(|asked: &Asked| match text(&asked.body, "/parent/metadata/name") {
-        "good" => json!({ "status": {}, "children": [] }).into(),
-        _ => Answer::text("<b>broken</b>").with_status(500),
-    });
-    let hook = hook.await?;
-    let server = free_address()?;
-    test.server().flag(&format!("--inspection-address={server}"));
-    test.serve()?;
-    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(Hook::webhook(&hook.url("/"))))
-        .await?;
-    for name in ["bad-1", "bad-2", "good"] {
-        test.create(test.parent(name)).await?;
-    }
+    let bad = Answer::text("<b>broken</b>").with_status(500);
+    let (server, _hook) = two_of_three_fail(test, bad).await?;
     let mut dashboard = start(test, server)?;
     let browser = Browser::open(&dashboard).await?;
     let (name, kind) = (test.name().to_owned(), test.kind().kind.clone());

@@ -7,7 +7,7 @@ use acceptance::fixture::Fixture;
 use acceptance::free_port::free_address;
 use acceptance::objects::{Hook, text};
 use acceptance::wait::{PATIENCE, until};
-use acceptance::webhook::{Asked, Webhook};
+use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -29,11 +29,16 @@ async fn until_shown(test: &mut Fixture, server: SocketAddr, says: &[String]) ->
     .await
 }
 
-pub(crate) async fn a_controller_is_shown_with_the_parents_that_fail(test: &mut Fixture) -> Result<()> {
+/// A server that can be looked into, with the parents `good`, `bad-1` and `bad-2`. The hook answers so about the last two.
+pub(crate) async fn two_of_three_fail(
+    test: &mut Fixture,
+    bad: impl Into<Answer>,
+) -> Result<(SocketAddr, Webhook)> {
     test.define_kind().await?;
-    let hook = Webhook::serve(|asked: &Asked| match text(&asked.body, "/parent/metadata/name") {
+    let bad = bad.into();
+    let hook = Webhook::serve(move |asked: &Asked| match text(&asked.body, "/parent/metadata/name") {
         "good" => json!({ "status": {}, "children": [] }).into(),
-        _ => json!({ "children": "no list" }).into(),
+        _ => bad.clone(),
     });
     let hook = hook.await?;
     let server = free_address()?;
@@ -44,6 +49,11 @@ pub(crate) async fn a_controller_is_shown_with_the_parents_that_fail(test: &mut 
     for name in ["bad-1", "bad-2", "good"] {
         test.create(test.parent(name)).await?;
     }
+    Ok((server, hook))
+}
+
+pub(crate) async fn a_controller_is_shown_with_the_parents_that_fail(test: &mut Fixture) -> Result<()> {
+    let (server, _hook) = two_of_three_fail(test, json!({ "children": "no list" })).await?;
     let kind = test.kind().kind.clone();
     let named: Vec<_> = ["bad-1", "bad-2"].map(|name| format!("{kind} {}/{name}", test.name())).into();
     let says = [

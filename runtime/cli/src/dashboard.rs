@@ -49,7 +49,10 @@ impl DashboardFlags {
         let listener = bind("--port", SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))).await?;
         let key = Key::new(listener.local_addr()?.port())?;
         let address = key.address();
-        writeln!(out, "{address}\nThe pages are there until Ctrl-C, for who has this address.")?;
+        writeln!(
+            out,
+            "{address}\nThe command serves the pages until Ctrl-C, to browsers that open this address."
+        )?;
         out.flush()?;
         if opens && !self.no_open {
             open(&address);

@@ -171,10 +171,14 @@ impl Controllers {
 }
 
 /// The controllers of this kind.
-pub(crate) fn resource(kind: ControllerKind) -> Arc<Resource> {
+pub fn resource(kind: ControllerKind) -> Arc<Resource> {
+    let plural = match kind {
+        ControllerKind::Composite => "compositecontrollers",
+        ControllerKind::Decorator => "decoratorcontrollers",
+    };
     Arc::new(Resource {
         gvk: Gvk::new("metacontroller.k8s.io/v1alpha1", kind.as_str()),
-        plural: kind.plural().into(),
+        plural: plural.into(),
         namespaced: false,
         has_status: true,
     })

@@ -94,7 +94,7 @@ impl RunningParts {
     /// `shows_names`: parents are named, with the messages of their reconciles.
     pub(crate) fn overview(&self, shows_names: bool) -> ControllerOverview {
         let Some((first, _)) = self.parts.first() else { return ControllerOverview::default() };
-        let (traces, memory) = (first.data.traces.latest(), self.memory.figures());
+        let (traces, memory) = (first.data.traces.bytes(), self.memory.figures());
         let mut failing = FailingParents::new();
         let (mut parents, mut queue) = (ParentNumbers::default(), QueueFigures::default());
         for (reconciler, keys) in &self.parts {
@@ -114,6 +114,7 @@ impl RunningParts {
         let metrics = first.data.meter.counts().clone();
         let named = shows_names.then(|| {
             let mut reader = ParentReader::default();
+            let traces = first.data.traces.latest();
             for (parent, trace) in traces.read().filter(|(parent, _)| self.has(parent)) {
                 reader.read(&parent, &trace, &mut failing);
             }
@@ -134,9 +135,9 @@ impl RunningParts {
                 reserved: memory.reserved,
                 budget: memory.budget,
                 waits: memory.waits,
-                traces: traces.bytes,
-                all_traces: traces.all_bytes,
-                max_traces: traces.max_bytes,
+                traces: traces.of_controller,
+                all_traces: traces.all,
+                max_traces: traces.max,
             },
             named,
         }

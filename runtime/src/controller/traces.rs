@@ -21,13 +21,16 @@ struct KeptTraces {
     recordings: RunningRecordings,
 }
 
-/// The latest trace of each parent of a controller, as it is kept, and what the traces take.
+/// The latest trace of each parent of a controller, as it is kept.
 #[derive(Default)]
-pub(crate) struct LatestTraces {
-    traces: Vec<(ParentId, Arc<str>)>,
-    pub(crate) bytes: usize,
-    pub(crate) all_bytes: usize,
-    pub(crate) max_bytes: usize,
+pub(crate) struct LatestTraces(Vec<(ParentId, Arc<str>)>);
+
+/// Bytes that traces take.
+#[derive(Default)]
+pub(crate) struct TraceBytes {
+    pub(crate) of_controller: usize,
+    pub(crate) all: usize,
+    pub(crate) max: usize,
 }
 
 impl LatestTraces {
@@ -35,14 +38,14 @@ impl LatestTraces {
     pub(crate) fn of(&self, parent: &ObjectId) -> Option<ReconcileTrace> {
         // They are in the order of their parents.
         let at = self
-            .traces
+            .0
             .binary_search_by(|((resource, key), _)| (resource, key).cmp(&(&parent.resource, &parent.key)));
-        let (_, json) = self.traces.get(at.ok()?)?;
+        let (_, json) = self.0.get(at.ok()?)?;
         serde_json::from_str(json).ok()
     }
 
     pub(crate) fn read(&self) -> impl Iterator<Item = (ObjectId, ReconcileTrace)> {
-        self.traces.iter().filter_map(|((resource, key), json)| {
+        self.0.iter().filter_map(|((resource, key), json)| {
             let parent = ObjectId { resource: Arc::clone(resource), key: key.clone() };
             Some((parent, serde_json::from_str(json).ok()?))
         })
@@ -104,10 +107,15 @@ impl ControllerTraces {
 
     /// The latest traces of the controller's parents of all kinds.
     pub(crate) fn latest(&self) -> LatestTraces {
-        let Some(kept) = &self.all.0 else { return LatestTraces::default() };
+        let kept = self.all.0.as_ref();
+        LatestTraces(kept.map(|kept| lock(&kept.recent).latest(&self.controller)).unwrap_or_default())
+    }
+
+    pub(crate) fn bytes(&self) -> TraceBytes {
+        let Some(kept) = &self.all.0 else { return TraceBytes::default() };
         let kept = lock(&kept.recent);
-        let ((traces, bytes), (all_bytes, max_bytes)) = (kept.latest(&self.controller), kept.bytes());
-        LatestTraces { traces, bytes, all_bytes, max_bytes }
+        let (all, max) = kept.bytes();
+        TraceBytes { of_controller: kept.bytes_of(&self.controller), all, max }
     }
 
     /// `trace` is made only where it is kept, and before others have to wait for it.

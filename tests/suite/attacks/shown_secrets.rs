@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::related::{LABEL, refused, serve};
 use crate::wasm;
 
-/// Secrets of other namespaces, and kinds that the spec does not list, are refused; a webhook's are told.
+/// The server refuses Secrets of other namespaces and kinds that the spec does not list; for a webhook it records an Event.
 pub(crate) async fn secrets_are_shown_where_they_are_meant_to_be(test: &mut Fixture) -> Result<()> {
     let home = test.name().to_owned();
     test.server().flag(&format!("--mount-secret-namespaces={home}"));

@@ -61,7 +61,7 @@ pub(crate) async fn a_value_that_keeps_flipping_is_named_and_put_right_less_ofte
     for (place, ours, theirs) in
         [(&maps, json!("ours"), json!("theirs")), (&secrets, json!("b3Vycw=="), json!("dGhlaXJz"))]
     {
-        // Put right at once five times.
+        // The server corrects it five times at once.
         for _ in 0..6 {
             place.until("child", "as the hook wants it", |child| child["data"]["k"] == ours).await?;
             place.merge("child", &json!({ "data": { "k": theirs } })).await?;

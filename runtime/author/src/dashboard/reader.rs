@@ -4,9 +4,11 @@ use std::time::Instant;
 
 use metahook_core::api::ControllerKind;
 use metahook_core::error_chain;
+use metahook_core::object::id::Key;
 use metahook_core::overview::parent_list::{ParentFilter, ParentList, ParentsAnswer};
 use metahook_core::overview::{ControllerOverview, ControllersAnswer};
 use metahook_core::trace::{Explained, TracedObject};
+use metahook_server::controller::resource;
 use metahook_server::sync::lock;
 
 use crate::controllers::KINDS;
@@ -17,9 +19,6 @@ use crate::explain::{explain_object, find_object};
 use crate::inspected_server::{InspectError, Question, Servers};
 use crate::status::controller::{ShownController, read_controller};
 use crate::status::{ControllerLine, cluster_status};
-
-/// The API group of controllers.
-const GROUP: &str = "metacontroller.k8s.io";
 
 const CONTROLLERS: &str = "/v1/controllers";
 const PARENTS: &str = "/v1/parents";
@@ -73,13 +72,7 @@ impl Dashboard {
         servers: &mut Servers,
         kind: ControllerKind,
     ) -> Result<(Vec<ControllersAnswer>, Option<InspectError>), InspectError> {
-        let object = TracedObject {
-            group: GROUP.to_owned(),
-            resource: kind.plural().to_owned(),
-            kind: kind.as_str().to_owned(),
-            namespace: String::new(),
-            name: String::new(),
-        };
+        let object = TracedObject::new(&resource(kind), &Key::new("", ""));
         let question = Question { path: CONTROLLERS, object: &object, more: &[] };
         self.inspector.reach_and_ask(servers, question).await
     }

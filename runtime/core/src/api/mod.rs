@@ -58,14 +58,6 @@ impl ControllerKind {
         }
     }
 
-    /// The plural name.
-    pub fn plural(self) -> &'static str {
-        match self {
-            Self::Composite => "compositecontrollers",
-            Self::Decorator => "decoratorcontrollers",
-        }
-    }
-
     /// The word of requests for the object that a hook is called for.
     pub(crate) fn parent(self) -> &'static str {
         match self {

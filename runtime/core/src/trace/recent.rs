@@ -160,14 +160,19 @@ impl RecentTraces {
         all
     }
 
-    /// The latest trace of each parent of a controller, and the bytes of all its traces.
-    pub fn latest(&self, controller: &str) -> (Vec<(ParentId, Arc<str>)>, usize) {
-        let Some(of_controller) = self.controllers.get(controller) else { return (Vec::new(), 0) };
+    /// The latest trace of each parent of a controller.
+    pub fn latest(&self, controller: &str) -> Vec<(ParentId, Arc<str>)> {
+        let Some(of_controller) = self.controllers.get(controller) else { return Vec::new() };
         let latest = of_controller.parents.iter().filter_map(|(parent, of_parent)| {
             let trace = of_controller.traces.get(of_parent.numbers.back()?)?;
             Some((parent.clone(), Arc::clone(&trace.json)))
         });
-        (latest.collect(), of_controller.bytes)
+        latest.collect()
+    }
+
+    /// Bytes of all traces of a controller.
+    pub fn bytes_of(&self, controller: &str) -> usize {
+        self.controllers.get(controller).map_or(0, |of_controller| of_controller.bytes)
     }
 
     /// Bytes of all traces, and their bound.
@@ -313,7 +318,7 @@ mod tests {
         {
             add(&mut traces, controller, parent, cause);
         }
-        let (latest, bytes) = traces.latest("c");
+        let (latest, bytes) = (traces.latest("c"), traces.bytes_of("c"));
         let cause = |json: &str| serde_json::from_str::<ReconcileTrace>(json).unwrap().cause;
         let found: Vec<_> =
             latest.iter().map(|((_, key), json)| (key.name.to_string(), cause(json))).collect();
@@ -321,7 +326,7 @@ mod tests {
             [("a", "two"), ("b", "three")].map(|(name, cause)| (name.to_owned(), cause.to_owned()));
         assert_eq!(found, expected);
         assert!(bytes > 0 && bytes < traces.bytes().0);
-        assert_eq!(traces.latest("e"), (Vec::new(), 0));
+        assert_eq!((traces.latest("e"), traces.bytes_of("e")), (Vec::new(), 0));
     }
 
     #[test]

@@ -130,7 +130,7 @@ async fn says_so(test: &Fixture, kind: &Kind, parent: &str, says: &str) -> Resul
     events.until_some(&fields, &format!("{}: {says}", kind.group), is).await.map(drop)
 }
 
-/// Whatever is wrong is told on the parent, by its path, and heals with the next good answer.
+/// The server names the path of each error in an Event on the parent, and goes on with the next good answer.
 pub(crate) async fn wrong_rules_are_reported_on_the_parent_and_heal(test: &mut Fixture) -> Result<()> {
     let place = Place::new(test).await?;
     test.serve()?;
@@ -188,7 +188,7 @@ pub(crate) async fn wrong_rules_are_reported_on_the_parent_and_heal(test: &mut F
     Ok(())
 }
 
-/// A sync hook of version v1 has no names for what is not in its parent's namespace.
+/// Requests of version v1 cannot name objects outside of the parent's namespace.
 pub(crate) async fn what_v1_does_not_show_is_told_by_its_rule(test: &mut Fixture) -> Result<()> {
     let place = Place::new(test).await?;
     test.serve()?;

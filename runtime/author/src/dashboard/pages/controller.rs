@@ -22,6 +22,7 @@ use crate::status::age;
 pub(crate) fn page(one: &OneController, filter: &ParentFilter) -> Markup {
     let OneController { shown, rates, parents } = one;
     let line = &shown.line;
+    let place = format!("/controllers/{}/{}", line.kind, line.name);
     let fixed = html! { h1 { span .quiet { (line.kind) } " " (line.name) } };
     let seen = line.seen.map_or_else(|| "never seen".to_owned(), |seen| format!("seen {} ago", age(seen)));
     let main = html! {
@@ -47,19 +48,15 @@ pub(crate) fn page(one: &OneController, filter: &ParentFilter) -> Markup {
         }
         section #groups data-live {
             @if let Some(named) = shown.running.as_ref().and_then(|running| running.named.as_ref()) {
-                (groups(&place(line.kind, &line.name), named))
+                (groups(&place, named))
             }
         }
         h2 #list { "Parents" }
-        (filters(&place(line.kind, &line.name), filter))
-        section #parents data-live { (list(parents, filter, &place(line.kind, &line.name))) }
+        (filters(&place, filter))
+        section #parents data-live { (list(parents, filter, &place)) }
         (commands(&terminal(line.kind, &line.name)))
     };
     layout(&line.name, &fixed, &main)
-}
-
-fn place(kind: &str, name: &str) -> String {
-    format!("/controllers/{kind}/{name}")
 }
 
 /// The messages of all conditions that have one.
