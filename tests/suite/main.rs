@@ -64,6 +64,7 @@ mod secrecy;
 mod services;
 mod settling;
 mod shadows;
+mod spans;
 mod status_of_one;
 mod table;
 mod taken_rights;
@@ -231,6 +232,11 @@ fn of_controllers() -> Vec<Test> {
         },
         redefined::{
             a_field_that_a_definition_gets_is_seen_by_the_hook,
+        },
+        spans::{
+            a_collector_gets_a_span_for_each_reconcile_and_step,
+            a_collector_that_is_gone_holds_nothing_up,
+            without_a_collector_nobody_is_shown_a_trace,
         },
         restored::{
             a_restored_snapshot_is_listed_anew_and_its_parents_are_managed,

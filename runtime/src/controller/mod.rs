@@ -251,7 +251,7 @@ impl ControllerData {
 
     /// Whether the log or a trace tells of each reconcile why it takes place.
     pub(crate) fn tells_causes(&self) -> bool {
-        self.traces.are_kept() || tracing::enabled!(tracing::Level::DEBUG)
+        self.traces.are_wanted() || tracing::enabled!(tracing::Level::DEBUG)
     }
 
     /// Remembers why parents are reconciled, where the log or a trace has it. `how`: the object came, went, or changed.

@@ -34,7 +34,7 @@ pub enum Step {
     /// A claim was carried out: its verb and its object.
     Claimed(&'static str, ObjectId),
     /// A hook was asked about the parent, or about an older state of it.
-    Asked { hook: HookName, is_older: bool, took: Duration, usage: Option<Usage>, error: Option<String> },
+    Asked { hook: HookName, is_older: bool, usage: Option<Usage>, error: Option<String> },
     /// The plan was made, and nothing of it is carried out.
     Planned(Decisions),
     /// The number of deletions was recorded.
@@ -47,10 +47,23 @@ pub enum Step {
     DeletedRelated(ObjectId, bool),
 }
 
+/// A step, and its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimedStep {
+    pub step: Step,
+    pub time: StepTime,
+}
+
+/// When a step began and ended, by the clock of its world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepTime {
+    pub began: Duration,
+    pub ended: Duration,
+}
+
 /// What became of a look-up of related objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Looked {
-    pub took: Duration,
     /// Answers of the customize hook; none where the controller has no such hook.
     pub answers: usize,
     /// Those that were given to earlier reconciles.
@@ -86,18 +99,23 @@ pub struct Decisions {
     pub left_out: usize,
 }
 
+impl StepTime {
+    pub fn took(self) -> Duration {
+        self.ended.saturating_sub(self.began)
+    }
+}
+
 impl Looked {
-    pub(super) fn new(found: &Result<FoundObjects, PortError>, took: Duration) -> Self {
+    pub(super) fn new(found: &Result<FoundObjects, PortError>) -> Self {
         let FoundObjects { related, customized } = match found {
             Ok(found) => found,
-            Err(error) => return Self { took, error: Some(message(error)), ..Self::default() },
+            Err(error) => return Self { error: Some(message(error)), ..Self::default() },
         };
         let usage = customized.iter().filter_map(|one| one.usage).reduce(|all, one| Usage {
             instructions: all.instructions + one.instructions,
             memory: all.memory.max(one.memory),
         });
         Self {
-            took,
             answers: customized.len(),
             earlier: customized.iter().filter(|one| one.is_earlier).count(),
             usage,

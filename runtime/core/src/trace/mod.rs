@@ -2,6 +2,7 @@
 
 pub mod recent;
 pub mod settled;
+pub mod spans;
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::hook::Usage;
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
 use crate::reconcile::outcome::{Changed, Failure, Retry};
-use crate::reconcile::steps::{Decisions, Step, WriteEnd};
+use crate::reconcile::steps::{Decisions, Step, StepTime, TimedStep, WriteEnd};
 use crate::shorten_middle;
 use settled::SettledTriggers;
 
@@ -172,6 +173,7 @@ pub enum TraceEnd {
 /// What is known of a reconcile beside its steps.
 #[derive(Debug)]
 pub struct Reconciled<'a> {
+    /// Its kind and name.
     pub controller: &'a str,
     pub resource: &'a Resource,
     pub parent: &'a Object,
@@ -183,24 +185,26 @@ pub struct Reconciled<'a> {
 }
 
 impl ReconcileTrace {
-    /// `left_out`: steps that were not kept.
-    pub fn new(reconciled: Reconciled<'_>, steps: &[Step], left_out: usize) -> Self {
+    /// With the time of each of its steps. `left_out`: steps that were not kept.
+    pub fn new(reconciled: Reconciled<'_>, steps: &[TimedStep], left_out: usize) -> (Self, Vec<StepTime>) {
         let Reconciled { controller, resource, parent, began, took, cause, end, next } = reconciled;
         let mut room = MAX_SHOWN;
         let mut left_out = left_out;
-        let mut traced = Vec::new();
-        for step in steps {
+        let (mut traced, mut times) = (Vec::new(), Vec::new());
+        for timed in steps {
+            let step = &timed.step;
             // What says why has room of its own.
             let has_room = if step.says_why() { traced.len() < 2 * MAX_SHOWN } else { room > 0 };
-            let Some(one) = TracedStep::of(step) else { continue };
+            let Some(one) = TracedStep::of(step, micros(timed.time.took())) else { continue };
             if !has_room {
                 left_out += 1;
                 continue;
             }
             room -= usize::from(!step.says_why());
             traced.push(one);
+            times.push(timed.time);
         }
-        Self {
+        let trace = Self {
             controller: controller.to_owned(),
             parent: TracedObject::new(resource, &parent.key),
             generation: parent.generation,
@@ -213,7 +217,8 @@ impl ReconcileTrace {
             end,
             next_us: next.map(micros),
             settled: None,
-        }
+        };
+        (trace, times)
     }
 
     /// Whether it is about this object: its parent, or one that it wrote or would not write.
@@ -251,12 +256,12 @@ impl TracedObject {
 
 impl TracedStep {
     /// `None`: people learn nothing by it.
-    fn of(step: &Step) -> Option<Self> {
+    fn of(step: &Step, took_us: u64) -> Option<Self> {
         Some(match step {
             Step::Related(looked) if looked.answers == 0 && looked.error.is_none() => return None,
             Step::Related(looked) => Self::Related {
                 earlier: looked.answers > 0 && looked.earlier == looked.answers,
-                took_us: micros(looked.took),
+                took_us,
                 usage: looked.usage,
                 rules: looked.rules,
                 objects: looked.objects,
@@ -267,10 +272,10 @@ impl TracedStep {
             Step::Claimed(verb, id) => {
                 Self::Claimed { verb: (*verb).to_owned(), object: TracedObject::of(id) }
             }
-            Step::Asked { hook, is_older, took, usage, error } => Self::Called {
+            Step::Asked { hook, is_older, usage, error } => Self::Called {
                 hook: hook.to_string(),
                 older: *is_older,
-                took_us: micros(*took),
+                took_us,
                 usage: *usage,
                 error: error.clone(),
             },

@@ -35,6 +35,7 @@ use crate::controller::hooks::HookCaller;
 use crate::controller::related::RelatedObjects;
 use crate::controller::{Context, ControllerData};
 use crate::sync::lock;
+use crate::telemetry::reconcile_span;
 use memory::{Attempts, ReconcileMemory};
 use observe::Course;
 use parents::Parents;
@@ -98,7 +99,8 @@ impl Reconciler {
             let run = Box::pin(self.attempt(Arc::clone(&parent), retry_state, &mut attempts));
             // At the level of errors: warnings keep it where less is not logged.
             let span = tracing::error_span!("reconcile", controller = %self.data.object.key, parent = %key);
-            let outcome = run.instrument(span).await;
+            let sent = self.data.traces.begin_span(|| self.data.elapsed());
+            let outcome = reconcile_span::within(sent, run.instrument(span)).await;
             self.parents.forget_if_gone(&parent.uid);
             if let Some(outcome) = outcome {
                 return outcome;
@@ -126,7 +128,7 @@ impl Reconciler {
         // It may have changed while this waited; where it is gone, another attempt sees it.
         let now = self.data.parents.get(&parent.key)?;
         let world = Attempt::new(self, &memory, &parent.key, retry_state);
-        let watched = Watched::keeping(self.data.traces.are_kept(), &world);
+        let watched = Watched::keeping(self.data.traces.are_wanted(), &world);
         let report = reconcile(&watched, now, attempts.start(retry_state)).await;
         course.steps = watched.into_steps();
         course.changing = world.changing();

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::reconcile::outcome::{Changed, Outcome, Retry, RetryState};
-use metahook_core::reconcile::steps::Step;
+use metahook_core::reconcile::steps::TimedStep;
 use metahook_core::reconcile::trigger::{Beginning, RESYNC};
 use metahook_core::trace::recent::PrintedTrace;
 use metahook_core::trace::{self, ReconcileTrace, TraceEnd};
@@ -18,7 +18,7 @@ use super::{ReconcileError, Reconciler};
 use crate::controller::observer::{Observed, ReconcileEnd, Reconciled};
 use crate::controller::traces::print_time;
 use crate::sync::lock;
-use crate::telemetry::error_chain;
+use crate::telemetry::{error_chain, reconcile_span};
 
 /// What is known of a reconcile until its end.
 pub(super) struct Course {
@@ -28,7 +28,7 @@ pub(super) struct Course {
     /// What it began with, where somebody observes.
     pub(super) observed: Option<Beginning>,
     /// The steps, and the number of those that found no room.
-    pub(super) steps: (Vec<Step>, usize),
+    pub(super) steps: (Vec<TimedStep>, usize),
     /// The place that the plan changes, of a parent that is watched.
     pub(super) changing: Option<String>,
 }
@@ -46,31 +46,35 @@ impl Reconciler {
             start: Instant::now(),
             cause,
             observed: self.data.observer.is_observed().then(beginning),
-            steps: <(Vec<Step>, usize)>::default(),
+            steps: <(Vec<TimedStep>, usize)>::default(),
             changing: None,
         }
     }
 
-    /// Keeps the trace of a reconcile that ended.
+    /// Keeps the trace of a reconcile that ended, and sends its spans.
     pub(super) fn trace(&self, parent: &Object, course: Course, end: TraceEnd, outcome: Outcome) {
+        if !self.data.traces.are_wanted() {
+            return;
+        }
         let resource = &self.data.parents.resource;
-        self.data.traces.add(|| {
-            let Course { start, cause, steps: (steps, left_out), .. } = course;
-            let took = start.elapsed();
-            let began = Timestamp::now().checked_sub(took).unwrap_or_default();
-            let reconciled = trace::Reconciled {
-                controller: self.data.traces.controller(),
-                resource,
-                parent,
-                began: print_time(began),
-                took,
-                cause,
-                end,
-                next: outcome.delay(),
-            };
-            let trace = ReconcileTrace::new(reconciled, &steps, left_out);
-            (&parent.key, PrintedTrace::new((resource, &parent.key), trace))
-        });
+        let Course { start, cause, steps: (steps, left_out), .. } = course;
+        let took = start.elapsed();
+        let began = Timestamp::now().checked_sub(took).unwrap_or_default();
+        let reconciled = trace::Reconciled {
+            controller: self.data.traces.controller(),
+            resource,
+            parent,
+            began: print_time(began),
+            took,
+            cause,
+            end,
+            next: outcome.delay(),
+        };
+        let (trace, times) = ReconcileTrace::new(reconciled, &steps, left_out);
+        if let Some(span) = reconcile_span::current() {
+            span.end(&trace, &times);
+        }
+        self.data.traces.add(|| (&parent.key, PrintedTrace::new((resource, &parent.key), trace)));
     }
 
     /// Counts the parents of a resync that need no reconcile. `needing`: those that need one, in the same order.
