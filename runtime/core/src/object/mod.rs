@@ -4,6 +4,7 @@
 //! `serde_json::Value` is made only where a child has to be compared.
 
 pub mod cached;
+pub mod changed_fields;
 pub mod id;
 pub mod selector;
 #[cfg(test)]
