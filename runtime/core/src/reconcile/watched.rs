@@ -288,8 +288,10 @@ impl<W: Remember> Remember for Watched<'_, W> {
 
 impl<W: Record> Record for Watched<'_, W> {
     fn record(&self, parent: &Object, fact: Fact<'_>) {
-        if let Fact::Planned { plan, .. } = &fact {
-            self.note(|| Step::Planned(Decisions::of(&plan.children)));
+        match &fact {
+            Fact::Planned { plan, .. } => self.note(|| Step::Planned(Decisions::of(plan))),
+            Fact::StatusLeft(why) => self.note(|| Step::StatusLeft(*why)),
+            _ => {}
         }
         self.world.record(parent, fact);
     }

@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::hook::Usage;
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
-use crate::reconcile::outcome::{Changed, Failure, Retry};
+use crate::reconcile::outcome::{Changed, Failure, Retry, StatusLeft};
 use crate::reconcile::steps::{Decisions, Step, WriteEnd};
+use crate::reconcile::trigger::ReconcileCause;
 use crate::shorten_middle;
 use settled::SettledTriggers;
 
@@ -47,6 +48,9 @@ pub struct ReconcileTrace {
     pub began: String,
     pub took_us: u64,
     pub cause: String,
+    /// Paths of the fields that changed, of the object that the cause names or of the parent; `…` at the end: there are more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed_fields: Vec<String>,
     pub steps: Vec<TracedStep>,
     /// Steps that found no room.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -55,6 +59,9 @@ pub struct ReconcileTrace {
     /// The delay after which the next reconcile comes, where one was asked for or a failure is repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_us: Option<u64>,
+    /// The delay until the controller's next resync begins, where nothing else was left to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_resync_us: Option<u64>,
     /// Triggers after it that changed nothing, where it is the latest trace of its parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<SettledTriggers>,
@@ -126,6 +133,8 @@ pub enum TracedStep {
         reason: Option<String>,
         end: TracedWriteEnd,
     },
+    /// The status of the parent was not written.
+    StatusLeft { why: StatusLeft },
     /// A related object was deleted; false where it was gone.
     DeletedRelated { object: TracedObject, deleted: bool },
 }
@@ -177,15 +186,16 @@ pub struct Reconciled<'a> {
     pub parent: &'a Object,
     pub began: String,
     pub took: Duration,
-    pub cause: String,
+    pub cause: ReconcileCause,
     pub end: TraceEnd,
     pub next: Option<Duration>,
+    pub next_resync: Option<Duration>,
 }
 
 impl ReconcileTrace {
     /// `left_out`: steps that were not kept.
     pub fn new(reconciled: Reconciled<'_>, steps: &[Step], left_out: usize) -> Self {
-        let Reconciled { controller, resource, parent, began, took, cause, end, next } = reconciled;
+        let Reconciled { controller, resource, parent, began, took, cause, end, .. } = reconciled;
         let mut room = MAX_SHOWN;
         let mut left_out = left_out;
         let mut traced = Vec::new();
@@ -207,12 +217,24 @@ impl ReconcileTrace {
             resource_version: parent.version.as_str().to_owned(),
             began,
             took_us: micros(took),
-            cause: message(&cause),
+            cause: message(&cause.text),
+            changed_fields: cause.fields.into_paths(),
             steps: traced,
             left_out,
             end,
-            next_us: next.map(micros),
+            next_us: reconciled.next.map(micros),
+            next_resync_us: reconciled.next_resync.map(micros),
             settled: None,
+        }
+    }
+
+    /// The cause with the fields that changed.
+    pub fn whole_cause(&self) -> String {
+        let Self { cause, changed_fields, .. } = self;
+        if changed_fields.is_empty() {
+            cause.clone()
+        } else {
+            format!("{cause} ({})", changed_fields.join(", "))
         }
     }
 
@@ -283,6 +305,7 @@ impl TracedStep {
                 reason: reason.as_deref().map(message),
                 end: TracedWriteEnd::of(end),
             },
+            Step::StatusLeft(why) => Self::StatusLeft { why: *why },
             Step::DeletedRelated(id, deleted) => {
                 Self::DeletedRelated { object: TracedObject::of(id), deleted: *deleted }
             }
@@ -322,9 +345,11 @@ impl TracedStep {
             | Self::Wrote { object, .. }
             | Self::DeletedRelated { object, .. } => (Some(object), &[], &[]),
             Self::Planned { writes, left, .. } => (None, writes, left),
-            Self::Finalizers | Self::Related { .. } | Self::Called { .. } | Self::RecordedDeletions => {
-                (None, &[], &[])
-            }
+            Self::Finalizers
+            | Self::Related { .. }
+            | Self::Called { .. }
+            | Self::RecordedDeletions
+            | Self::StatusLeft { .. } => (None, &[], &[]),
         };
         let (writes, left) = (writes.iter().map(|it| &it.object), left.iter().map(|it| &it.object));
         one.into_iter().chain(writes).chain(left)
@@ -364,3 +389,6 @@ fn micros(time: Duration) -> u64 {
 fn is_zero(number: &usize) -> bool {
     *number == 0
 }
+
+#[cfg(test)]
+mod tests;
