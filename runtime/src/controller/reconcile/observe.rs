@@ -38,7 +38,8 @@ impl Reconciler {
         let beginning = || Beginning::of(parent, self.hooks.identity());
         if attempts.cause.is_none() && self.data.tells_causes() {
             let cause = lock(&self.data.causes).take(&parent.key, beginning(), retry_state);
-            tracing::debug!(%cause, "reconcile");
+            let fields = (!cause.fields.is_empty()).then(|| tracing::field::display(&cause.fields));
+            tracing::debug!(cause = &*cause.text, changed_fields = fields, "reconcile");
             attempts.cause = Some(cause);
         }
         let cause = attempts.cause.clone().unwrap_or_default();
