@@ -516,6 +516,7 @@ fn of_authors() -> Vec<Test> {
             explain_shows_no_secret_and_refuses_users_without_rights,
             triggers_of_a_settled_parent_are_explained,
             new_reconciles_are_followed_also_after_a_restart,
+            what_a_rollout_waits_for_is_explained,
         },
         status_of_one::{ a_controller_is_shown_with_the_parents_that_fail },
         dashboard::{ pages_show_controllers_parents_and_reconciles },

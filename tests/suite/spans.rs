@@ -66,7 +66,7 @@ fn attributes(all: &[opentelemetry_proto::tonic::common::v1::KeyValue]) -> BTree
 }
 
 fn hex(id: &[u8]) -> String {
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
+    id.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
 /// Waits for the span of a reconcile of the trace; gives it with the spans below it.

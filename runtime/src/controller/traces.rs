@@ -183,10 +183,12 @@ mod tests {
             began: String::new(),
             took_us: 1,
             cause: "first reconcile".to_owned(),
+            changed_fields: Vec::new(),
             steps: Vec::new(),
             left_out: 0,
             end: TraceEnd::Unchanged,
             next_us: None,
+            next_resync_us: None,
             settled: None,
         };
         PrintedTrace::new((&greetings(), key), trace)

@@ -305,8 +305,10 @@ impl<W: Remember + Observe> Remember for Watched<'_, W> {
 
 impl<W: Record + Observe> Record for Watched<'_, W> {
     fn record(&self, parent: &Object, fact: Fact<'_>) {
-        if let Fact::Planned { plan, .. } = &fact {
-            self.note(|| Step::Planned(Decisions::of(&plan.children)));
+        match &fact {
+            Fact::Planned { plan, .. } => self.note(|| Step::Planned(Decisions::of(plan))),
+            Fact::StatusLeft(why) => self.note(|| Step::StatusLeft(*why)),
+            _ => {}
         }
         self.world.record(parent, fact);
     }

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::hook::Usage;
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
-use crate::reconcile::outcome::{Changed, Failure, Retry};
+use crate::reconcile::outcome::{Changed, Failure, Retry, StatusLeft};
 use crate::reconcile::steps::{Decisions, Step, StepTime, TimedStep, WriteEnd};
+use crate::reconcile::trigger::ReconcileCause;
 use crate::shorten_middle;
 use settled::SettledTriggers;
 
@@ -48,6 +49,9 @@ pub struct ReconcileTrace {
     pub began: String,
     pub took_us: u64,
     pub cause: String,
+    /// Paths of the fields that changed, of the object that the cause names or of the parent; `…` at the end: there are more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed_fields: Vec<String>,
     pub steps: Vec<TracedStep>,
     /// Steps that found no room.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -56,6 +60,9 @@ pub struct ReconcileTrace {
     /// The delay after which the next reconcile comes, where one was asked for or a failure is repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_us: Option<u64>,
+    /// The delay until the controller's next resync begins, where nothing else was left to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_resync_us: Option<u64>,
     /// Triggers after it that changed nothing, where it is the latest trace of its parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<SettledTriggers>,
@@ -127,6 +134,8 @@ pub enum TracedStep {
         reason: Option<String>,
         end: TracedWriteEnd,
     },
+    /// The status of the parent was not written.
+    StatusLeft { why: StatusLeft },
     /// A related object was deleted; false where it was gone.
     DeletedRelated { object: TracedObject, deleted: bool },
 }
@@ -179,15 +188,16 @@ pub struct Reconciled<'a> {
     pub parent: &'a Object,
     pub began: String,
     pub took: Duration,
-    pub cause: String,
+    pub cause: ReconcileCause,
     pub end: TraceEnd,
     pub next: Option<Duration>,
+    pub next_resync: Option<Duration>,
 }
 
 impl ReconcileTrace {
     /// With the time of each of its steps. `left_out`: steps that were not kept.
     pub fn new(reconciled: Reconciled<'_>, steps: &[TimedStep], left_out: usize) -> (Self, Vec<StepTime>) {
-        let Reconciled { controller, resource, parent, began, took, cause, end, next } = reconciled;
+        let Reconciled { controller, resource, parent, began, took, cause, end, .. } = reconciled;
         let mut room = MAX_SHOWN;
         let mut left_out = left_out;
         let (mut traced, mut times) = (Vec::new(), Vec::new());
@@ -211,14 +221,26 @@ impl ReconcileTrace {
             resource_version: parent.version.as_str().to_owned(),
             began,
             took_us: micros(took),
-            cause: message(&cause),
+            cause: message(&cause.text),
+            changed_fields: cause.fields.into_paths(),
             steps: traced,
             left_out,
             end,
-            next_us: next.map(micros),
+            next_us: reconciled.next.map(micros),
+            next_resync_us: reconciled.next_resync.map(micros),
             settled: None,
         };
         (trace, times)
+    }
+
+    /// The cause with the fields that changed.
+    pub fn whole_cause(&self) -> String {
+        let Self { cause, changed_fields, .. } = self;
+        if changed_fields.is_empty() {
+            cause.clone()
+        } else {
+            format!("{cause} ({})", changed_fields.join(", "))
+        }
     }
 
     /// Whether it is about this object: its parent, or one that it wrote or would not write.
@@ -288,6 +310,7 @@ impl TracedStep {
                 reason: reason.as_deref().map(message),
                 end: TracedWriteEnd::of(end),
             },
+            Step::StatusLeft(why) => Self::StatusLeft { why: *why },
             Step::DeletedRelated(id, deleted) => {
                 Self::DeletedRelated { object: TracedObject::of(id), deleted: *deleted }
             }
@@ -327,9 +350,11 @@ impl TracedStep {
             | Self::Wrote { object, .. }
             | Self::DeletedRelated { object, .. } => (Some(object), &[], &[]),
             Self::Planned { writes, left, .. } => (None, writes, left),
-            Self::Finalizers | Self::Related { .. } | Self::Called { .. } | Self::RecordedDeletions => {
-                (None, &[], &[])
-            }
+            Self::Finalizers
+            | Self::Related { .. }
+            | Self::Called { .. }
+            | Self::RecordedDeletions
+            | Self::StatusLeft { .. } => (None, &[], &[]),
         };
         let (writes, left) = (writes.iter().map(|it| &it.object), left.iter().map(|it| &it.object));
         one.into_iter().chain(writes).chain(left)
@@ -369,3 +394,6 @@ fn micros(time: Duration) -> u64 {
 fn is_zero(number: &usize) -> bool {
     *number == 0
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,7 +32,7 @@ pub fn reconcile_span(trace: &ReconcileTrace) -> SpanFacts {
     };
     let mut attributes = vec![text("metahook.controller", &trace.controller)];
     attributes.extend(object(&trace.parent));
-    attributes.extend([text("metahook.cause", &trace.cause), text("metahook.end", end)]);
+    attributes.extend([text("metahook.cause", &trace.whole_cause()), text("metahook.end", end)]);
     if let TraceEnd::Again(why) = &trace.end {
         attributes.push(text("metahook.end.reason", why));
     }
@@ -67,6 +67,9 @@ pub fn step_span(step: &TracedStep) -> SpanFacts {
                 number("metahook.plan.left_out", *left_out),
             ];
             ("plan".to_owned(), attributes, None)
+        }
+        TracedStep::StatusLeft { why } => {
+            ("leave status".to_owned(), vec![text("metahook.reason", &why.to_string())], None)
         }
         TracedStep::RecordedDeletions => ("record deletions".to_owned(), Vec::new(), None),
         TracedStep::Tried { object: id } => ("dry run".to_owned(), object(id), None),

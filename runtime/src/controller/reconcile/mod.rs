@@ -13,7 +13,7 @@ mod tests;
 mod world;
 mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use metahook_core::api::reason::EventReason;
 use metahook_core::controller_metrics::ReconcileResult;
@@ -26,6 +26,7 @@ use metahook_core::reconcile::ports::PortError;
 use metahook_core::reconcile::sequence::{Reached, ReconcileReport, reconcile};
 use metahook_core::reconcile::watched::Watched;
 use metahook_core::trace::TraceEnd;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::cluster::discovery::Discovery;
@@ -54,6 +55,8 @@ pub(crate) struct Reconciler {
     manager: Arc<str>,
     memory: ReconcileMemory,
     heavy_work: HeavyWorkLimiter,
+    /// When the next resync begins; `None`: the controller has none.
+    next_resync: Mutex<Option<Instant>>,
 }
 
 impl Reconciler {
@@ -79,7 +82,18 @@ impl Reconciler {
         let manager = Arc::clone(&context.options.applying.manager);
         let memory = ReconcileMemory::new(context.memory.clone());
         let heavy_work = context.cluster.heavy_work.clone();
-        Self { data, parents, hooks, related, writer, discovery, manager, memory, heavy_work }
+        Self {
+            data,
+            parents,
+            hooks,
+            related,
+            writer,
+            discovery,
+            manager,
+            memory,
+            heavy_work,
+            next_resync: Mutex::default(),
+        }
     }
 
     /// The entry point of workers: the one place where a result becomes an outcome for the queue, an Event and a log line.
@@ -158,7 +172,7 @@ impl Reconciler {
                 self.parents.changing.forget(&parent.key);
                 self.data.meter.counts().skipped(1);
                 tracing::debug!("settled");
-                self.data.traces.count_settled([(&parent.key, course.cause.into())]);
+                self.data.traces.count_settled([(&parent.key, course.cause.to_string().into())]);
                 return Outcome::Settled(None);
             }
             Reached::Paused => {

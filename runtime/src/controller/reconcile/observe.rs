@@ -2,14 +2,14 @@
 //! shows.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::reconcile::outcome::{Changed, Outcome, Retry, RetryState};
 use metahook_core::reconcile::steps::TimedStep;
-use metahook_core::reconcile::trigger::{Beginning, RESYNC};
+use metahook_core::reconcile::trigger::{Beginning, RESYNC, ReconcileCause};
 use metahook_core::trace::recent::PrintedTrace;
 use metahook_core::trace::{self, ReconcileTrace, TraceEnd};
 
@@ -24,7 +24,7 @@ use crate::telemetry::{error_chain, reconcile_span};
 pub(super) struct Course {
     start: Instant,
     /// Why it takes place; empty where neither the log nor a trace has it.
-    pub(super) cause: String,
+    pub(super) cause: ReconcileCause,
     /// What it began with, where somebody observes.
     pub(super) observed: Option<Beginning>,
     /// The steps, and the number of those that found no room.
@@ -38,7 +38,8 @@ impl Reconciler {
         let beginning = || Beginning::of(parent, self.hooks.identity());
         if attempts.cause.is_none() && self.data.tells_causes() {
             let cause = lock(&self.data.causes).take(&parent.key, beginning(), retry_state);
-            tracing::debug!(cause, "reconcile");
+            let fields = (!cause.fields.is_empty()).then(|| tracing::field::display(&cause.fields));
+            tracing::debug!(cause = &*cause.text, changed_fields = fields, "reconcile");
             attempts.cause = Some(cause);
         }
         let cause = attempts.cause.clone().unwrap_or_default();
@@ -69,12 +70,24 @@ impl Reconciler {
             cause,
             end,
             next: outcome.delay(),
+            next_resync: self.until_resync(outcome),
         };
         let (trace, times) = ReconcileTrace::new(reconciled, &steps, left_out);
         if let Some(span) = reconcile_span::current() {
             span.end(&trace, &times);
         }
         self.data.traces.add(|| (&parent.key, PrintedTrace::new((resource, &parent.key), trace)));
+    }
+
+    pub(crate) fn set_next_resync(&self, next: tokio::time::Instant) {
+        *lock(&self.next_resync) = Some(next);
+    }
+
+    /// The delay until the next resync, where it may be the next thing to happen.
+    fn until_resync(&self, outcome: Outcome) -> Option<Duration> {
+        let waits = matches!(outcome, Outcome::Settled(_) | Outcome::NoEffect(_));
+        let next = lock(&self.next_resync).filter(|_| waits)?;
+        Some(next.saturating_duration_since(tokio::time::Instant::now()))
     }
 
     /// Counts the parents of a resync that need no reconcile. `needing`: those that need one, in the same order.

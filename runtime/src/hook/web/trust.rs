@@ -13,8 +13,8 @@ use metahook_core::api::trust::{Authorities, AuthorizationSource, CheckedTrust, 
 use metahook_core::api::url::{Credentials, basic};
 use tokio::sync::watch;
 use tokio_rustls::rustls::Error;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::named_objects::{

@@ -57,7 +57,7 @@ fn reconcile(object: &TracedObject, trace: &ReconcileTrace, nth: usize) -> Marku
                 @if !trace.parent.is(object) {
                     ", " a href=(object_link(&trace.parent)) { (name(&trace.parent)) }
                 }
-                @if !trace.cause.is_empty() { ": " strong { (trace.cause) } }
+                @if !trace.cause.is_empty() { ": " strong { (trace.whole_cause()) } }
                 span .quiet { ", generation " (trace.generation) ", resource version " (trace.resource_version) }
             }
             div .columns {
