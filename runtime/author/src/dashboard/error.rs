@@ -62,8 +62,8 @@ mod tests {
 
     const FORBIDDEN: &str = r#"compositecontrollers.metacontroller.k8s.io "c" is forbidden: User "u" cannot get resource "compositecontrollers" in API group "metacontroller.k8s.io" at the cluster scope"#;
 
-    fn answer(status: u16, body: &serde_json::Value) -> Option<Response<String>> {
-        Some(Response::builder().status(status).body(body.to_string()).unwrap())
+    fn answer(status: u16, body: &serde_json::Value) -> Response<String> {
+        Response::builder().status(status).body(body.to_string()).unwrap()
     }
 
     /// The status of the page of a controller, where the API server answers reads so.
@@ -71,7 +71,7 @@ mod tests {
         let api = fake::answering(move |request| {
             if request.uri().path().contains("/compositecontrollers/") {
                 let refusal = json!({ "kind": "Status", "message": message, "code": status });
-                return answer(status, &refusal);
+                return Some(answer(status, &refusal));
             }
             let kind = |kind: &str, plural: &str| json!({ "name": plural, "kind": kind, "namespaced": false, "verbs": ["get", "list"] });
             let kinds = [
@@ -79,7 +79,7 @@ mod tests {
                 kind("DecoratorController", "decoratorcontrollers"),
             ];
             let list = json!({ "kind": "APIResourceList", "groupVersion": "metacontroller.k8s.io/v1alpha1", "resources": kinds });
-            answer(200, &list)
+            Some(answer(200, &list))
         });
         let error = find(&api, "compositecontroller/c").await.unwrap_err();
         PageError::from(StatusError::from(error)).status()

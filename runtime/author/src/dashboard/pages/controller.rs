@@ -87,11 +87,9 @@ fn tone_of(condition: &Condition) -> Tone {
         ConditionType::RightsGranted,
     ]);
     match (&*condition.status, is_remark) {
-        ("True", true) => Tone::Warn,
         ("True", false) => Tone::Good,
-        ("False", true) => Tone::Quiet,
         ("False", false) if is_needed => Tone::Bad,
-        ("False", false) => Tone::Warn,
+        ("True", true) | ("False", false) => Tone::Warn,
         _ => Tone::Quiet,
     }
 }

@@ -46,11 +46,11 @@ impl Terminal {
     }
 
     fn metahook(&self, command: &str) -> String {
-        let mut line = format!("metahook {command}{}", self.cluster_flags());
-        if self.server_namespace != SERVER_NAMESPACE && !self.server_namespace.is_empty() {
-            line += &format!(" --server-namespace {}", quoted(&self.server_namespace));
-        }
-        line
+        let namespace = &self.server_namespace;
+        let is_default = namespace.is_empty() || namespace == SERVER_NAMESPACE;
+        let flag =
+            if is_default { String::new() } else { format!(" --server-namespace {}", quoted(namespace)) };
+        format!("metahook {command}{}{flag}", self.cluster_flags())
     }
 
     fn kubectl(&self, command: &str) -> String {
