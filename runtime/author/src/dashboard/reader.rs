@@ -1,4 +1,4 @@
-//! What pages show, read from the API server and the servers of controllers.
+//! Contents of pages, read from the API server and from the servers of controllers.
 
 use std::time::Instant;
 
@@ -129,7 +129,8 @@ impl Dashboard {
     }
 
     pub(super) async fn find(&self, kind: &str, name: &str) -> Result<TracedObject, PageError> {
-        let id = find_object(&self.inspector.api, (kind, name), &self.namespace).await?;
+        let id =
+            find_object(&self.inspector.api, (kind, name), self.inspector.api.default_namespace()).await?;
         Ok(TracedObject::new(&id.resource, &id.key))
     }
 
