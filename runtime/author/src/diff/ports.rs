@@ -240,9 +240,9 @@ impl CallHooks for Ports<'_> {
 impl CarryOut for Ports<'_> {
     async fn write(&self, op: &Op, _: Option<&DeletionReason>) -> Result<WriteAnswer, WriteError> {
         let answer = self.noting(self.differ.live.client.carry_out(op).await)?;
-        self.state().reconciled.notes.extend(answer.warnings);
+        self.state().reconciled.notes.extend(answer.warnings.iter().cloned());
         let changed = self.record_write(op.verb(), op.id(), answer.object.clone());
-        Ok(WriteAnswer { changed, object: answer.object })
+        Ok(WriteAnswer { changed, object: answer.object, warnings: answer.warnings })
     }
 
     async fn dry_run(&self, write: &Op) -> Result<DryRunResult, WriteError> {

@@ -175,7 +175,7 @@ impl CarryOut for Ports<'_> {
             .world
             .get(id)
             .filter(|now| !now.deleting || matches!(op, Op::Status { .. } | Op::Replace { .. }));
-        Ok(WriteAnswer { changed, object: object.cloned() })
+        Ok(WriteAnswer { changed, object: object.cloned(), warnings: Vec::new() })
     }
 
     async fn dry_run(&self, write: &Op) -> Result<DryRunResult, WriteError> {

@@ -339,6 +339,8 @@ pub struct WriteAnswer {
     pub changed: bool,
     /// The object as the API server answered; `None` where it is gone.
     pub object: Option<Arc<Object>>,
+    /// What the API server warns of.
+    pub warnings: Vec<String>,
 }
 
 impl<'a> ParentView<'a> {

@@ -45,7 +45,14 @@ pub enum Step {
     /// A write was tried by a dry run.
     Tried(ObjectId),
     /// An operation was carried out.
-    Wrote { verb: &'static str, id: ObjectId, reason: Option<String>, end: WriteEnd },
+    Wrote {
+        verb: &'static str,
+        id: ObjectId,
+        reason: Option<String>,
+        /// What the API server warns of.
+        warnings: Vec<String>,
+        end: WriteEnd,
+    },
     /// The status of the parent was not written.
     StatusLeft(StatusLeft),
     /// A related object was deleted; false where it was gone.

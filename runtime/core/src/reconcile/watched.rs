@@ -204,7 +204,8 @@ impl<W: CarryOut + Observe> CarryOut for Watched<'_, W> {
                 Err(error) => WriteEnd::Failed(message(error)),
             };
             let reason = reason.map(ToString::to_string);
-            Step::Wrote { verb: op.verb(), id: op.id().clone(), reason, end }
+            let warnings = answer.as_ref().map(|answer| answer.warnings.clone()).unwrap_or_default();
+            Step::Wrote { verb: op.verb(), id: op.id().clone(), reason, warnings, end }
         });
         answer
     }

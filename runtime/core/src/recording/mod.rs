@@ -236,8 +236,8 @@ pub fn without_messages(mut trace: ReconcileTrace) -> ReconcileTrace {
             TracedStep::Called { error, .. } | TracedStep::Related { error, .. } => {
                 error.iter_mut().for_each(hide);
             }
-            TracedStep::Wrote { reason, end, .. } => {
-                reason.iter_mut().for_each(hide);
+            TracedStep::Wrote { reason, warnings, end, .. } => {
+                reason.iter_mut().chain(warnings).for_each(hide);
                 if let TracedWriteEnd::Failed(why) = end {
                     hide(why);
                 }
@@ -345,7 +345,7 @@ pub(crate) mod tests {
             "began": "", "tookUs": 1, "cause": "spec changed",
             "steps": [
                 { "step": "called", "hook": "sync", "tookUs": 1, "error": "top-secret" },
-                { "step": "wrote", "verb": "create", "object": call(&json!({}), &json!({})).parent, "reason": "top-secret", "end": { "failed": "top-secret" } },
+                { "step": "wrote", "verb": "create", "object": call(&json!({}), &json!({})).parent, "reason": "top-secret", "warnings": ["top-secret"], "end": { "failed": "top-secret" } },
             ],
             "end": { "failed": "top-secret" },
         });

@@ -132,6 +132,9 @@ pub enum TracedStep {
         object: TracedObject,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+        /// What the API server warns of.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
         end: TracedWriteEnd,
     },
     /// The status of the parent was not written.
@@ -304,10 +307,11 @@ impl TracedStep {
             Step::Planned(decisions) => Self::planned(decisions),
             Step::RecordedDeletions => Self::RecordedDeletions,
             Step::Tried(id) => Self::Tried { object: TracedObject::of(id) },
-            Step::Wrote { verb, id, reason, end } => Self::Wrote {
+            Step::Wrote { verb, id, reason, warnings, end } => Self::Wrote {
                 verb: (*verb).to_owned(),
                 object: TracedObject::of(id),
                 reason: reason.as_deref().map(message),
+                warnings: warnings.iter().map(|warning| message(warning)).collect(),
                 end: TracedWriteEnd::of(end),
             },
             Step::StatusLeft(why) => Self::StatusLeft { why: *why },

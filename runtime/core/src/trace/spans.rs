@@ -73,7 +73,7 @@ pub fn step_span(step: &TracedStep) -> SpanFacts {
         }
         TracedStep::RecordedDeletions => ("record deletions".to_owned(), Vec::new(), None),
         TracedStep::Tried { object: id } => ("dry run".to_owned(), object(id), None),
-        TracedStep::Wrote { verb, object: id, reason, end } => {
+        TracedStep::Wrote { verb, object: id, reason, warnings, end } => {
             let (end, error) = match end {
                 TracedWriteEnd::Changed => ("changed", None),
                 TracedWriteEnd::NoEffect => ("no effect", None),
@@ -82,6 +82,9 @@ pub fn step_span(step: &TracedStep) -> SpanFacts {
             let mut attributes = object(id);
             attributes.push(text("metahook.end", end));
             attributes.extend(reason.iter().map(|reason| text("metahook.reason", reason)));
+            if !warnings.is_empty() {
+                attributes.push(text("metahook.warnings", &warnings.join("; ")));
+            }
             (format!("{verb} object"), attributes, error)
         }
         TracedStep::DeletedRelated { object: id, deleted } => {

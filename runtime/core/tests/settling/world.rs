@@ -169,7 +169,7 @@ impl CallHooks for ModelWorld<'_> {
 impl CarryOut for ModelWorld<'_> {
     async fn write(&self, op: &Op, _: Option<&DeletionReason>) -> Result<WriteAnswer, WriteError> {
         let object = self.write_for(op, &parent_of(op.id()))?;
-        Ok(WriteAnswer { changed: true, object })
+        Ok(WriteAnswer { changed: true, object, warnings: Vec::new() })
     }
 
     /// The model keeps what it is given.

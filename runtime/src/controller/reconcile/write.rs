@@ -55,7 +55,7 @@ impl ObjectWriter {
             tracing::debug!("{message}");
         }
         self.parents.record_api_warnings(&writer.parent, op, &warnings);
-        Ok(WriteAnswer { changed, object: observe(guard, events) })
+        Ok(WriteAnswer { changed, object: observe(guard, events), warnings })
     }
 
     /// A guard of owner references does not say which right it misses: the refusal names it from here on.

@@ -183,7 +183,7 @@ fn rows_of<'a>(trace: &'a ReconcileTrace, step: &'a TracedStep) -> Vec<(&'a str,
             ("record", "the number of deletions, for the deletion brake".to_owned())
         }
         TracedStep::Tried { object } => ("dry run", name(object)),
-        TracedStep::Wrote { verb, object, reason, end } => {
+        TracedStep::Wrote { verb, object, reason, warnings, end } => {
             let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
             let end = match end {
                 TracedWriteEnd::Changed => String::new(),
@@ -192,7 +192,11 @@ fn rows_of<'a>(trace: &'a ReconcileTrace, step: &'a TracedStep) -> Vec<(&'a str,
                 }
                 TracedWriteEnd::Failed(why) => format!(", FAILED: {why}"),
             };
-            (&**verb, format!("{}{reason}{end}", name(object)))
+            let warned = match &warnings[..] {
+                [] => String::new(),
+                all => format!("; the API server warns: {}", all.join("; ")),
+            };
+            (&**verb, format!("{}{reason}{end}{warned}", name(object)))
         }
         TracedStep::StatusLeft { why } => ("status", format!("{}: {why}", name(&trace.parent))),
         TracedStep::DeletedRelated { object, deleted } => {

@@ -48,6 +48,7 @@ fn trace() -> ReconcileTrace {
         verb: verb.to_owned(),
         object: pod(name),
         reason: reason.map(str::to_owned),
+        warnings: if name == "web" { vec!["unknown field \"spec.replica\"".to_owned()] } else { Vec::new() },
         end,
     };
     ReconcileTrace {
@@ -100,7 +101,7 @@ fn a_reconcile_is_told_from_its_cause_to_what_comes_next() {
   left        Pod demo/going: it is being deleted
   drift       Pod demo/web: another client changed spec.replicas
   delete      Pod demo/old: the answer does not list it
-  replace     Pod demo/web, FAILED: no right
+  replace     Pod demo/web, FAILED: no right; the API server warns: unknown field \"spec.replica\"
   failed      replace Pod demo/web: no right
   next        after 5.0 s, unless something changes before
 ";
