@@ -14,6 +14,8 @@ pub(super) enum PageError {
     Method,
     #[error("there is no such page")]
     NoPage,
+    #[error("the API server did not answer within {seconds} s: is it reached from this machine?")]
+    LateApiServer { seconds: u64 },
     #[error(transparent)]
     Status(#[from] StatusError),
     #[error(transparent)]
@@ -31,6 +33,7 @@ impl PageError {
                 StatusCode::NOT_FOUND
             }
             Self::Inspect(InspectError::Server(ServerError::Refused { status, .. })) => *status,
+            Self::LateApiServer { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Status(_) | Self::Explain(_) | Self::Inspect(_) => StatusCode::BAD_GATEWAY,
         }
     }

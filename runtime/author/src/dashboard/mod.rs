@@ -9,15 +9,18 @@
 //! - Pages are for browsers that have the key of this run; no other page can ask for one (see `guard`).
 //! - Texts of the cluster are escaped: they cannot become a part of a page, and no script of another origin is run.
 
+mod attempts;
 mod charts;
 mod error;
 mod guard;
 mod pages;
 mod reader;
 mod samples;
+mod servers;
 
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use http::header::{CONTENT_SECURITY_POLICY, HeaderName, LOCATION, SET_COOKIE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
@@ -30,18 +33,27 @@ use metahook_core::trace::TracedObject;
 use metahook_server::telemetry::http as pages_of;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::inspected_server::{Inspector, Servers};
+use crate::inspected_server::Inspector;
+use crate::status::ClusterReader;
 use error::PageError;
 pub use guard::Key;
 use guard::Visitor;
 use samples::Samples;
+use servers::DashboardServers;
 
 const STYLE: &str = include_str!("assets/style.css");
 const SCRIPT: &str = include_str!("assets/live.js");
 
 /// Bytes of a path with its query.
 const MAX_PATH: usize = 4096;
+
+/// A page waits for the API server and then for servers, and has a bound for each: together they are shorter.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Kinds and Leases of the cluster are shared by all tabs for so long.
+const MAX_CLUSTER_AGE: Duration = Duration::from_secs(10);
 
 /// Pages load nothing from elsewhere, and no other page shows them.
 const HEADERS: [(HeaderName, &str); 4] = [
@@ -56,11 +68,11 @@ const HEADERS: [(HeaderName, &str); 4] = [
 
 /// The pages of one run of the command.
 pub struct Dashboard {
-    inspector: Inspector,
+    cluster: ClusterReader,
     /// Where an object is whose name has no namespace.
     namespace: String,
     key: Key,
-    servers: tokio::sync::Mutex<Servers>,
+    servers: Arc<DashboardServers>,
     samples: Mutex<Samples>,
 }
 
@@ -88,14 +100,19 @@ enum Asked {
 
 impl Dashboard {
     pub fn new(inspector: Inspector, namespace: String, key: Key) -> Self {
-        Self { inspector, namespace, key, servers: tokio::sync::Mutex::default(), samples: Mutex::default() }
+        let cluster = ClusterReader::new(inspector.api.clone(), MAX_CLUSTER_AGE);
+        let servers = Arc::new(DashboardServers::new(inspector));
+        Self { cluster, namespace, key, servers, samples: Mutex::default() }
     }
 
     /// Answers browsers until `stop`.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+        let servers = Arc::clone(&self.servers);
+        let _reaching = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&servers).keep_reached()));
         let dashboard = Arc::new(self);
         let page = move |request: Request<Incoming>| Arc::clone(&dashboard).answer(request);
-        pages_of::serve(listener, page, stop).await;
+        pages_of::serve(listener, page, PAGE_TIMEOUT, stop).await;
+        servers.clear();
     }
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<String> {
@@ -201,3 +218,6 @@ fn redirect(to: &str) -> Response<String> {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod server_tests;
