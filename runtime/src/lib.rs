@@ -21,6 +21,7 @@ pub mod inspection;
 mod memory;
 mod queue;
 pub mod server;
+mod spans;
 mod store;
 pub mod sync;
 pub mod telemetry;

@@ -12,6 +12,7 @@ use metahook_core::hosting::{Hosting, Session};
 use metahook_core::object::id::Key;
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::Rate;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +36,7 @@ use crate::hook::wasm::wasi::Seeds;
 use crate::hook::web::{Pools, RedirectPolicy};
 use crate::inspection::{Inspected, InspectionSettings};
 use crate::memory::{MemoryBudget, default_budget, default_cache_budget};
+use crate::spans::{Spans, SpansError};
 use crate::store::Stores;
 use crate::store::budget::CacheBudget;
 use crate::telemetry::http::{self, Health, ListenError};
@@ -102,6 +104,8 @@ pub enum ServeError {
     Random(#[from] getrandom::Error),
     #[error(transparent)]
     Listen(#[from] ListenError),
+    #[error(transparent)]
+    Spans(#[from] SpansError),
     #[error("no thread for probes can be started")]
     Probes(#[source] std::io::Error),
 }
@@ -130,12 +134,9 @@ pub async fn serve_dev(
 
 async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken) -> Result<(), ServeError> {
     let (background, ready) = (CancellationToken::new(), watch::Sender::new(false));
-    if let Some(address) = settings.probes {
-        answer_probes(address, &ready, &background).await?;
-    }
-    let scrapes = settings.metrics.map(|address| http::bind("--metrics-address", address));
-    let scrapes = OptionFuture::from(scrapes).await.transpose()?;
-    let inspected = Inspected::bind(settings.inspection.as_ref()).await?;
+    let pools = Pools::new(settings.options.max_webhook_answer, settings.webhook_redirects);
+    let spans = Spans::of_environment(&pools)?;
+    let (scrapes, inspected) = listen(&settings, &ready, &background).await?;
     let api = connect(&settings).await?;
     tokio::select! {
         reached = api.wait_until_reachable() => reached?,
@@ -169,9 +170,9 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
         memory,
         hosting,
         observer,
-        traces: inspected.start(&api, &running, &background),
+        traces: inspected.start(&api, &running, &background).sending(spans.clone()),
         running,
-        hooks: hook_runtime(&api, &settings, modules, (Seeds::new(key), module)),
+        hooks: hook_runtime(&api, &settings, modules, (Seeds::new(key), module), pools),
         options: settings.options,
         cluster: Cluster { api, stores, discovery, recorder, others, heavy_work },
     };
@@ -187,6 +188,7 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
     freshness.await.unwrap_or_default();
     // The Lease is held until the last write has ended.
     election.end().await;
+    OptionFuture::from(spans.map(Spans::flush)).await;
     tracing::info!("stopped");
     Ok(())
 }
@@ -237,6 +239,7 @@ fn hook_runtime(
     settings: &Settings,
     modules: Arc<ModuleRegistry>,
     (seeds, module): (Seeds, Option<PathBuf>),
+    pools: Arc<Pools>,
 ) -> HookRuntime {
     #[cfg(debug_assertions)]
     let seeds = if settings.seed_each_call { seeds.other_for_each_call() } else { seeds };
@@ -249,8 +252,22 @@ fn hook_runtime(
         sources: Arc::new(sources),
         seeds: Arc::new(seeds),
         policy: Arc::new(settings.hook_policy.clone()),
-        pools: Pools::new(settings.options.max_webhook_answer, settings.webhook_redirects),
+        pools,
     }
+}
+
+/// Answers probes, and opens the addresses of metrics and of those who look into the server.
+async fn listen(
+    settings: &Settings,
+    ready: &watch::Sender<bool>,
+    stop: &CancellationToken,
+) -> Result<(Option<TcpListener>, Inspected), ServeError> {
+    if let Some(address) = settings.probes {
+        answer_probes(address, ready, stop).await?;
+    }
+    let scrapes = settings.metrics.map(|address| http::bind("--metrics-address", address));
+    let scrapes = OptionFuture::from(scrapes).await.transpose()?;
+    Ok((scrapes, Inspected::bind(settings.inspection.as_ref()).await?))
 }
 
 async fn answer_probes(

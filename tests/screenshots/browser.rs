@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tokio::process::Command;
 
+use crate::session::Session;
+
 /// Names of the program.
 const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
@@ -37,12 +39,10 @@ impl Browser {
         Ok(Self { program, out: out.canonicalize()? })
     }
 
-    /// Takes each page in all sizes and colours. `address`: the one that the command printed.
-    pub(crate) async fn takes(&self, address: &str, pages: &[(&str, &str)]) -> Result<()> {
-        let (start, key) = address.split_once("/?").context("an address without a key")?;
+    /// Takes each page in all sizes and colours.
+    pub(crate) async fn takes(&self, session: &Session, pages: &[(&str, &str)]) -> Result<()> {
         for (name, path) in pages {
-            let mark = if path.contains('?') { '&' } else { '?' };
-            let url = format!("{start}{path}{mark}{key}");
+            let url = session.url(path);
             for (size, width, height) in SIZES {
                 for (colour, number) in COLOURS {
                     let file = self.out.join(format!("{name}-{size}-{colour}.png"));

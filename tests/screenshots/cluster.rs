@@ -18,6 +18,8 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use kube::Client;
 use serde_json::json;
 
+use crate::session::Session;
+
 /// Twenty thousand parents take some minutes on two cores.
 const PATIENCE: Duration = Duration::from_mins(15);
 
@@ -49,8 +51,8 @@ impl Cluster {
         Ok(Self { plane, client, server, hook, dashboard: None, inspection })
     }
 
-    /// The address of new pages.
-    pub(crate) async fn address(&mut self) -> Result<String> {
+    /// A session with new pages.
+    pub(crate) async fn session(&mut self) -> Result<Session> {
         self.server.runs()?;
         let kubeconfig = self.plane.kubeconfig().display().to_string();
         let line = ["dashboard", "--no-open", "--server", &self.inspection, "--kubeconfig", &kubeconfig];
@@ -67,7 +69,7 @@ impl Cluster {
         });
         let address = address.await?;
         self.dashboard = Some(dashboard);
-        Ok(address)
+        Session::open(&address).await
     }
 
     /// Some controllers: most are well, some parents fail, one is paused.

@@ -8,6 +8,7 @@
 
 mod browser;
 mod cluster;
+mod session;
 
 use std::path::PathBuf;
 
@@ -40,7 +41,7 @@ async fn main() -> Result<()> {
     let options = Options::parse();
     let browser = Browser::find(&options.out)?;
     let mut cluster = Cluster::start().await?;
-    browser.takes(&cluster.address().await?, &[("empty-controllers", "/")]).await?;
+    browser.takes(&cluster.session().await?, &[("empty-controllers", "/")]).await?;
     cluster.make_some().await?;
     let some = [
         ("some-controllers", "/"),
@@ -50,14 +51,14 @@ async fn main() -> Result<()> {
         ("some-failing", "/controllers/CompositeController/invoices"),
         ("no-such-page", "/controllers/CompositeController/none"),
     ];
-    browser.takes(&cluster.address().await?, &some).await?;
+    browser.takes(&cluster.session().await?, &some).await?;
     cluster.make_many(options.parents).await?;
     let many = [
         ("many-controllers", "/"),
         ("many-controller", "/controllers/CompositeController/sensors"),
         ("many-last", "/controllers/CompositeController/sensors?skip=19900"),
     ];
-    browser.takes(&cluster.address().await?, &many).await?;
+    browser.takes(&cluster.session().await?, &many).await?;
     let book = paths::workspace().join("runtime/docs/src/images");
     std::fs::create_dir_all(&book)?;
     for (name, picture) in IN_BOOK {

@@ -16,6 +16,10 @@ use crate::status_of_one::two_of_three_fail;
 /// A browser.
 struct Browser {
     address: String,
+    /// The path that the command printed, with its key.
+    opened: String,
+    /// What precedes the path of each page.
+    prefix: String,
     cookie: String,
 }
 
@@ -29,19 +33,27 @@ impl Browser {
         })
         .await?;
         let (address, path) = printed.trim_start_matches("http://").split_once('/').context("no path")?;
-        let mut browser = Self { address: address.to_owned(), cookie: String::new() };
-        let answer = browser.ask(&format!("/{path}"), "").await?;
+        let (address, opened) = (address.to_owned(), format!("/{path}"));
+        let mut browser = Self { address, opened, prefix: String::new(), cookie: String::new() };
+        let answer = browser.request(&browser.opened, "").await?;
         ensure!(answer.starts_with("HTTP/1.1 303"), "{answer}");
-        let cookie =
-            answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).context("no cookie")?;
+        let header = |name: &str| answer.lines().find_map(|line| line.strip_prefix(name));
+        let cookie = header("set-cookie: ").context("no cookie")?;
+        let prefix = header("location: ").and_then(|path| path.strip_suffix('/')).context("no prefix")?;
+        ensure!(prefix.len() > 16 && cookie.ends_with(&format!("; Path={prefix}/")), "{answer}");
         cookie.split(';').next().context("an empty cookie")?.clone_into(&mut browser.cookie);
+        prefix.clone_into(&mut browser.prefix);
         Ok(browser)
     }
 
-    /// The whole answer, with its headers.
-    async fn ask(&self, path: &str, headers: &str) -> Result<String> {
+    /// A page: the whole answer, with its headers.
+    async fn ask(&self, page: &str, headers: &str) -> Result<String> {
+        self.request(&format!("{}{page}", self.prefix), headers).await
+    }
+
+    async fn request(&self, path: &str, headers: &str) -> Result<String> {
         let mut stream = TcpStream::connect(&self.address).await?;
-        let Self { address, cookie } = self;
+        let Self { address, cookie, .. } = self;
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
@@ -63,7 +75,7 @@ impl Browser {
     async fn follow(&self, page: &str, words: &str) -> Result<String> {
         let links = page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next());
         let link = links.into_iter().find(|link| link.contains(words)).context("no such link")?;
-        self.ask(&link.replace("&amp;", "&"), "").await
+        self.request(&link.replace("&amp;", "&"), "").await
     }
 }
 
@@ -88,6 +100,9 @@ pub(crate) async fn pages_show_controllers_parents_and_reconciles(test: &mut Fix
 
     let failing = browser.until_shown(&place, &["2 parents", "broken&lt;/b&gt;", "1 to 3 of 3"]).await?;
     ensure!(!failing.contains("<b>broken"), "{failing}");
+    each_link_has_an_id(&failing)?;
+    let context = format!("<title>{name} · ");
+    ensure!(failing.contains(&context) && failing.contains("https://127.0.0.1:"), "{failing}");
     let found = browser.until_shown(&format!("{place}?search=GOOD"), &["1 to 1 of 1"]).await?;
     ensure!(found.contains(&format!("{kind} {name}/good")), "{found}");
     let none = browser.until_shown(&format!("{place}?state=paused"), &["no such parents"]).await?;
@@ -99,11 +114,14 @@ pub(crate) async fn pages_show_controllers_parents_and_reconciles(test: &mut Fix
     // Other tests have kinds of the same name.
     let full = format!("{}.{}", test.kind().plural, test.kind().group);
     let found = browser.ask(&format!("/find?kind={full}&name={name}/good"), "").await?;
-    ensure!(found.starts_with("HTTP/1.1 303") && found.contains("location: /object?"), "{found}");
+    ensure!(
+        found.starts_with("HTTP/1.1 303") && found.contains(&format!("location: {}/object?", browser.prefix)),
+        "{found}"
+    );
 
     let gone = browser.ask("/controllers/CompositeController/none", "").await?;
     ensure!(gone.starts_with("HTTP/1.1 404") && gone.contains("does not exist"), "{gone}");
-    others_are_shown_nothing(&browser).await?;
+    strangers_are_shown_nothing(&browser).await?;
 
     test.server().stop().await?;
     browser.until_shown(&place, &["What the server knows is not shown", "does not answer"]).await?;
@@ -116,15 +134,36 @@ pub(crate) async fn pages_show_controllers_parents_and_reconciles(test: &mut Fix
     Ok(())
 }
 
-async fn others_are_shown_nothing(browser: &Browser) -> Result<()> {
-    let stranger = Browser { address: browser.address.clone(), cookie: String::new() };
+async fn strangers_are_shown_nothing(browser: &Browser) -> Result<()> {
+    let Browser { address, opened, prefix, .. } = browser;
+    let of = |prefix: &str, cookie: &str| {
+        let (address, opened) = (address.clone(), opened.clone());
+        Browser { address, opened, prefix: prefix.to_owned(), cookie: cookie.to_owned() }
+    };
     for (browser, headers) in [
-        (&stranger, ""),
+        (&of(prefix, ""), ""),
+        (&of("", &browser.cookie), ""),
         (browser, "Origin: https://evil.example\r\n"),
         (browser, "Sec-Fetch-Site: cross-site\r\n"),
     ] {
         let refused = browser.ask("/", headers).await?;
         ensure!(refused.starts_with("HTTP/1.1 403") && !refused.contains("ParentsFailing"), "{refused}");
+    }
+    let spent = of(prefix, "").request(opened, "").await?;
+    let says = spent.contains("has been used") && spent.contains("start `metahook dashboard` again");
+    ensure!(spent.starts_with("HTTP/1.1 403") && says, "{spent}");
+    ensure!(!spent.contains("set-cookie") && !spent.contains(prefix.as_str()), "{spent}");
+    Ok(())
+}
+
+/// The script gives the focus back by the id, after it replaced a part of the page.
+fn each_link_has_an_id(page: &str) -> Result<()> {
+    let (_, live) = page.split_once("data-live").context("no part that changes")?;
+    for tag in ["<a ", "<summary"] {
+        for link in live.split(tag).skip(1) {
+            let link = link.split('>').next().unwrap_or_default();
+            ensure!(link.contains("id=\""), "{tag}{link}");
+        }
     }
     Ok(())
 }

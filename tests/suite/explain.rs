@@ -14,6 +14,7 @@ use acceptance::webhook::{Asked, Webhook};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::compat::rolling_update::{answer, asks_for, rolling};
 use crate::secrecy::base64;
 use crate::wasm;
 
@@ -203,6 +204,7 @@ pub(crate) async fn triggers_of_a_settled_parent_are_explained(test: &mut Fixtur
     let settled =
         [": settled; since this reconcile ", " triggers changed nothing, the last one (resync) at "];
     let said = until_explained(test, server, [&kind, "p"], &settled).await?;
+    ensure!(said.contains("next        the controller's resync after "), "{said}");
     ensure!(said.lines().next().is_some_and(|first| settled.iter().all(|it| first.contains(it))), "{said}");
     let line = line(test, server, [&kind, "p"], &["-o", "json"]);
     let running = test.server();
@@ -217,6 +219,24 @@ pub(crate) async fn triggers_of_a_settled_parent_are_explained(test: &mut Fixtur
         Ok(if triggers(&now) > triggers(&before) && is_later { Ok(()) } else { Err(now.to_string()) })
     })
     .await
+}
+
+pub(crate) async fn what_a_rollout_waits_for_is_explained(test: &mut Fixture) -> Result<()> {
+    let server = free_address()?;
+    test.server().flag(&format!("--inspection-address={server}"));
+    let checks = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
+    let _webhook = rolling(test, "RollingInPlace", checks, |asked| answer(asked).into()).await?;
+    test.create(test.parent("p").with(json!({ "image": 1, "replicas": 2 }))).await?;
+    let kind = kind(test);
+    until_explained(test, server, [&kind, "p"], &["create      Member ", "m-1"]).await?;
+    asks_for(test, json!({ "image": 2 })).await?;
+    let waits = [
+        "spec changed (spec.image), ",
+        "m-1: it stays at an older revision until its turn in the rollout, which moves Member m-0 now",
+        "m-1: it stays at an older revision until its turn in the rollout, which waits for Member m-0: status.conditions has no Ready",
+        "p: unchanged",
+    ];
+    until_explained(test, server, [&kind, "p"], &waits).await.map(drop)
 }
 
 /// The reconciles that a command printed, a line each; other lines are remarks.
@@ -260,7 +280,8 @@ pub(crate) async fn new_reconciles_are_followed_also_after_a_restart(test: &mut 
     let is_first = |it: &Value| text(it, "/cause") == "first reconcile";
     until_printed(&following, "the latest reconciles are printed", 1, is_first).await?;
     test.parents().merge("p", &json!({ "spec": { "changed": true } })).await?;
-    let is_changed = |it: &Value| text(it, "/cause") == "spec changed";
+    let is_changed =
+        |it: &Value| text(it, "/cause") == "spec changed" && text(it, "/changedFields/0").starts_with("spec");
     until_printed(&following, "the new reconcile is printed", 1, is_changed).await?;
     ensure!(printed(&following)?.1.is_empty(), "{}", following.tail(20));
 

@@ -64,6 +64,7 @@ mod secrecy;
 mod services;
 mod settling;
 mod shadows;
+mod spans;
 mod status_of_one;
 mod table;
 mod taken_rights;
@@ -231,6 +232,11 @@ fn of_controllers() -> Vec<Test> {
         },
         redefined::{
             a_field_that_a_definition_gets_is_seen_by_the_hook,
+        },
+        spans::{
+            a_collector_gets_a_span_for_each_reconcile_and_step,
+            a_collector_that_is_gone_holds_nothing_up,
+            without_a_collector_nobody_is_shown_a_trace,
         },
         restored::{
             a_restored_snapshot_is_listed_anew_and_its_parents_are_managed,
@@ -510,6 +516,7 @@ fn of_authors() -> Vec<Test> {
             explain_shows_no_secret_and_refuses_users_without_rights,
             triggers_of_a_settled_parent_are_explained,
             new_reconciles_are_followed_also_after_a_restart,
+            what_a_rollout_waits_for_is_explained,
         },
         status_of_one::{ a_controller_is_shown_with_the_parents_that_fail },
         dashboard::{ pages_show_controllers_parents_and_reconciles },

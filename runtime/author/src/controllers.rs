@@ -80,8 +80,12 @@ pub(crate) fn is_named(resource: &Resource, word: &str) -> bool {
 
 /// The plural name with the group, as kubectl takes it.
 pub(crate) fn full_name(resource: &Resource) -> String {
-    let Resource { plural, gvk, .. } = resource;
-    if gvk.group.is_empty() { plural.to_string() } else { format!("{plural}.{}", gvk.group) }
+    full_plural(&resource.plural, &resource.gvk.group)
+}
+
+/// A plural name with its group, as kubectl takes it.
+pub(crate) fn full_plural(plural: &str, group: &str) -> String {
+    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
 }
 
 /// A digest without the prefix that a status has.

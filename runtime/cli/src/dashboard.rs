@@ -1,12 +1,14 @@
 //! `metahook dashboard`.
 
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::process::Stdio;
 
 use clap::Args;
-use metahook_author::dashboard::{Dashboard, Key};
-use metahook_server::telemetry::http::{ListenError, bind};
+use metahook_author::dashboard::{AccessKey, Dashboard};
+use metahook_server::cluster::api_client::ConnectError;
+use metahook_server::cluster::cluster_name::ClusterName;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster_flags::{InspectFlags, InspectorError};
@@ -32,8 +34,12 @@ pub struct DashboardFlags {
 pub enum DashboardError {
     #[error(transparent)]
     Inspector(#[from] InspectorError),
-    #[error(transparent)]
-    Listen(#[from] ListenError),
+    #[error("the cluster has no name")]
+    Cluster(#[from] ConnectError),
+    #[error(
+        "--port: {0} of 127.0.0.1 cannot be listened on: choose another, or leave out --port for any that is free"
+    )]
+    Listen(u16, #[source] io::Error),
     #[error("the system gives no random numbers")]
     Random(#[from] getrandom::Error),
     #[error(transparent)]
@@ -46,19 +52,19 @@ impl DashboardFlags {
     /// Serves pages until Ctrl-C. `opens`: a person is there.
     pub async fn run(self, mut out: impl Write, opens: bool) -> Result<(), DashboardError> {
         let inspector = self.inspect.inspector().await?;
-        let listener = bind("--port", SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))).await?;
-        let key = Key::new(listener.local_addr()?.port())?;
+        let cluster = ClusterName::of(inspector.kubeconfig.as_deref(), inspector.context.as_deref()).await?;
+        let listener = listen(self.port).await?;
+        let key = AccessKey::new(listener.local_addr()?.port())?;
         let address = key.address();
         writeln!(
             out,
-            "{address}\nThe command serves the pages until Ctrl-C, to browsers that open this address."
+            "{address}\nThe command serves the pages until Ctrl-C, to the browser that opens this address first."
         )?;
         out.flush()?;
         if opens && !self.no_open {
             open(&address);
         }
-        let namespace = inspector.api.default_namespace().to_owned();
-        let dashboard = Dashboard::new(inspector, namespace, key);
+        let dashboard = Dashboard::new(inspector, cluster, key);
         until_signal(async {
             dashboard.serve(listener, CancellationToken::new()).await;
             Ok(())
@@ -67,10 +73,31 @@ impl DashboardFlags {
     }
 }
 
+async fn listen(port: u16) -> Result<TcpListener, DashboardError> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
+    listener.map_err(|error| DashboardError::Listen(port, error))
+}
+
 /// Opens a browser. Where there is none, the address was printed.
 fn open(address: &str) {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let mut command = tokio::process::Command::new(program);
     command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     drop(command.spawn());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_in_use_leads_to_one_that_is_free() {
+        let first = listen(0).await.unwrap();
+        let port = first.local_addr().unwrap().port();
+        let error = listen(port).await.unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("--port: {port} ")) && error.contains("leave out --port"),
+            "{error}"
+        );
+    }
 }

@@ -20,9 +20,11 @@ use crate::cluster::fair_queue::FairQueue;
 use crate::cluster::paths::events_namespace;
 use crate::cluster::write_gate::WriteGate;
 use crate::sync::lock;
-use crate::telemetry::{error_chain, timestamp};
+use crate::telemetry::{error_chain, reconcile_span, timestamp};
 
 const COMPONENT: &str = "metacontroller";
+/// Annotation with the trace of the latest reconcile that recorded the Event.
+const TRACE_ID: &str = "metahook.dev/trace-id";
 /// The API server takes 1,024 bytes.
 const MAX_MESSAGE: usize = 1024;
 /// The API server takes 253 bytes.
@@ -56,6 +58,8 @@ struct Note {
     kind: EventKind,
     reason: Cow<'static, str>,
     message: String,
+    /// The trace of the reconcile that records it, where spans are sent.
+    trace: Option<String>,
 }
 
 impl Recorder {
@@ -99,6 +103,7 @@ impl Recorder {
             kind,
             reason,
             message: shorten_middle(message, MAX_MESSAGE),
+            trace: reconcile_span::current().and_then(|span| span.trace_id()),
         };
         if let Some(dropped) = lock(&self.line.waiting).add(note) {
             tracing::debug!(reason = &*dropped.reason, "an Event was dropped: too many are waiting");
@@ -168,7 +173,10 @@ impl Note {
         let list = format!("/api/v1/namespaces/{}/events", self.namespace);
         if let Some((name, count)) = &write.counts {
             let count = count + 1;
-            let patch = json!({"count": count, "lastTimestamp": time, "message": message});
+            let patch = json!({
+                "metadata": {"annotations": self.annotations()},
+                "count": count, "lastTimestamp": time, "message": message,
+            });
             let answer = api.patch(MERGE_PATCH, &format!("{list}/{name}"), &patch).await;
             // One that is gone is written anew.
             if answer.is_ok_and(|answer| answer.status != StatusCode::NOT_FOUND) {
@@ -188,10 +196,14 @@ impl Note {
         None
     }
 
+    fn annotations(&self) -> Value {
+        self.trace.iter().map(|trace| (TRACE_ID.to_owned(), Value::from(trace.as_str()))).collect()
+    }
+
     fn event(&self, name: &str, message: &str, time: &str) -> Value {
         json!({
             "apiVersion": "v1", "kind": "Event",
-            "metadata": {"name": name, "namespace": self.namespace},
+            "metadata": {"name": name, "namespace": self.namespace, "annotations": self.annotations()},
             "involvedObject": self.involved,
             "reason": self.reason,
             "message": message,
@@ -219,6 +231,7 @@ mod tests {
             kind: EventKind::Warning,
             reason: "R".into(),
             message: "m".into(),
+            trace: None,
         }
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub mod api_client;
 pub(crate) mod apply;
 mod bounds;
+pub mod cluster_name;
 pub mod config_maps;
 pub mod definitions;
 pub mod discovery;

@@ -25,6 +25,7 @@ use metahook_core::api::ControllerKind;
 use metahook_core::api::customize::CustomizeBounds;
 use metahook_core::api::policy::{HookPolicy, ServiceAccountRef};
 use metahook_core::cache::Cache;
+use metahook_core::cache::ObjectChange;
 use metahook_core::children::desired::Applying;
 use metahook_core::hosting::Hosting;
 use metahook_core::object::cached::CachedObject;
@@ -33,6 +34,7 @@ use metahook_core::object::selector::Selector;
 use metahook_core::object::{Object, ObjectMeta};
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::pacing::self_triggered::SelfTriggerLimits;
+use metahook_core::reconcile::changed_fields::ChangedFields;
 use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::shown::ObservedBounds;
 use metahook_core::reconcile::trigger::Causes;
@@ -213,6 +215,13 @@ pub(crate) struct ControllerData {
     pub(crate) causes: Mutex<Causes>,
 }
 
+/// The fields that differ; none where a cache holds the metadata alone.
+pub(crate) fn changed_fields(change: &ObjectChange) -> ChangedFields {
+    let [before, after] =
+        [&change.before, &change.after].map(|one| one.as_ref().and_then(CachedObject::whole));
+    before.zip(after).map(|(before, after)| ChangedFields::between(before, after)).unwrap_or_default()
+}
+
 impl ControllerData {
     pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
@@ -251,14 +260,40 @@ impl ControllerData {
 
     /// Whether the log or a trace tells of each reconcile why it takes place.
     pub(crate) fn tells_causes(&self) -> bool {
-        self.traces.are_kept() || tracing::enabled!(tracing::Level::DEBUG)
+        self.traces.are_wanted() || tracing::enabled!(tracing::Level::DEBUG)
     }
 
     /// Remembers why parents are reconciled, where the log or a trace has it. `how`: the object came, went, or changed.
-    pub(crate) fn note_cause(&self, parents: &BTreeSet<Key>, kind: &Resource, object: &Key, how: &str) {
-        if self.tells_causes() && !parents.is_empty() {
-            lock(&self.causes).object_changed(parents, &format!("{} {object} {how}", kind.gvk.kind));
+    /// `fields`: asked for where it is remembered.
+    pub(crate) fn note_cause(
+        &self,
+        parents: &BTreeSet<Key>,
+        (kind, object): (&Resource, &Key),
+        how: &str,
+        fields: impl FnOnce() -> ChangedFields,
+    ) {
+        if !self.tells_causes() || !lock(&self.causes).has_room(parents) {
+            return;
         }
+        // Without the lock: reconciles wait for it.
+        let (what, fields) = (format!("{} {object} {how}", kind.gvk.kind), fields());
+        lock(&self.causes).object_changed(parents, &what, &fields);
+    }
+
+    /// Remembers which fields of a parent another client changed, where the log or a trace has causes.
+    pub(crate) fn note_parent_change(&self, change: &Change) {
+        if !self.tells_causes() || self.is_own(change) {
+            return;
+        }
+        if let Some(now) = &change.object.after {
+            let fields = changed_fields(&change.object);
+            lock(&self.causes).parent_changed(&now.key, &now.version, fields);
+        }
+    }
+
+    /// Whether a reconcile of this controller made the change.
+    pub(crate) fn is_own(&self, change: &Change) -> bool {
+        change.by.as_ref().is_some_and(|by| by.controller == self.object.uid)
     }
 
     /// Adds the parents that a change concerns to their queue. `cause`: if another client made it.

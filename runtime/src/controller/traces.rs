@@ -10,11 +10,17 @@ use metahook_core::trace::recent::{ParentId, PrintedTrace, RecentTraces, read};
 use metahook_core::trace::{ReconcileTrace, TracedObject};
 
 use super::recordings::RunningRecordings;
+use crate::spans::Spans;
 use crate::sync::lock;
+use crate::telemetry::reconcile_span::ReconcileSpan;
 
-/// Keeps nothing by default: a server without --inspection-address shows no trace.
+/// Who wants the steps of reconciles. By default nobody does.
 #[derive(Clone, Default)]
-pub(crate) struct Traces(Option<Arc<KeptTraces>>);
+pub(crate) struct Traces {
+    /// A server without --inspection-address shows no trace.
+    kept: Option<Arc<KeptTraces>>,
+    spans: Option<Spans>,
+}
 
 struct KeptTraces {
     recent: Mutex<RecentTraces>,
@@ -64,11 +70,17 @@ impl Traces {
     /// `max`: bytes of all traces.
     pub(crate) fn keeping(max: usize) -> Self {
         let recent = Mutex::new(RecentTraces::new(max));
-        Self(Some(Arc::new(KeptTraces { recent, recordings: RunningRecordings::default() })))
+        let kept = KeptTraces { recent, recordings: RunningRecordings::default() };
+        Self { kept: Some(Arc::new(kept)), spans: None }
+    }
+
+    /// Sends spans, too.
+    pub(crate) fn sending(self, spans: Option<Spans>) -> Self {
+        Self { spans, ..self }
     }
 
     pub(crate) fn recordings(&self) -> Option<&RunningRecordings> {
-        self.0.as_ref().map(|kept| &kept.recordings)
+        self.kept.as_ref().map(|kept| &kept.recordings)
     }
 
     pub(crate) fn of_controller(
@@ -82,7 +94,7 @@ impl Traces {
 
     /// The traces of the object's own reconciles, and of those that wrote it or decided about it; the latest first.
     pub(crate) fn about(&self, object: &TracedObject) -> Vec<ReconcileTrace> {
-        let found = self.0.as_ref().map(|kept| lock(&kept.recent).all());
+        let found = self.kept.as_ref().map(|kept| lock(&kept.recent).all());
         read(found.unwrap_or_default(), object, |time| {
             let time = Timestamp::UNIX_EPOCH.checked_add(time).unwrap_or_default();
             print_time(time)
@@ -91,8 +103,14 @@ impl Traces {
 }
 
 impl ControllerTraces {
-    pub(crate) fn are_kept(&self) -> bool {
-        self.all.0.is_some()
+    /// Whether somebody wants the steps of reconciles.
+    pub(crate) fn are_wanted(&self) -> bool {
+        self.all.kept.is_some() || self.all.spans.is_some()
+    }
+
+    /// The span of a reconcile that begins. `clock`: now, by the clock of its steps.
+    pub(crate) fn begin_span(&self, clock: impl FnOnce() -> Duration) -> Option<ReconcileSpan> {
+        self.all.spans.as_ref().map(|spans| spans.begin(clock()))
     }
 
     /// The recordings, where the server has an inspection address.
@@ -107,12 +125,12 @@ impl ControllerTraces {
 
     /// The latest traces of the controller's parents of all kinds.
     pub(crate) fn latest(&self) -> LatestTraces {
-        let kept = self.all.0.as_ref();
+        let kept = self.all.kept.as_ref();
         LatestTraces(kept.map(|kept| lock(&kept.recent).latest(&self.controller)).unwrap_or_default())
     }
 
     pub(crate) fn bytes(&self) -> TraceBytes {
-        let Some(kept) = &self.all.0 else { return TraceBytes::default() };
+        let Some(kept) = &self.all.kept else { return TraceBytes::default() };
         let kept = lock(&kept.recent);
         let (all, max) = kept.bytes();
         TraceBytes { of_controller: kept.bytes_of(&self.controller), all, max }
@@ -120,7 +138,7 @@ impl ControllerTraces {
 
     /// `trace` is made only where it is kept, and before others have to wait for it.
     pub(crate) fn add<'a>(&self, trace: impl FnOnce() -> (&'a Key, PrintedTrace)) {
-        if let Some(kept) = &self.all.0 {
+        if let Some(kept) = &self.all.kept {
             let (key, trace) = trace();
             kept.recordings.reconciled(&self.controller, key, trace.json());
             lock(&kept.recent).add(trace);
@@ -130,7 +148,7 @@ impl ControllerTraces {
     /// Counts triggers of parents that changed nothing, with their causes. Most triggers of a large cluster are such: where
     /// nothing is kept this does nothing, else it takes one lock and hardly ever allocates.
     pub(crate) fn count_settled<'a>(&self, parents: impl IntoIterator<Item = (&'a Key, Cow<'static, str>)>) {
-        let Some(kept) = &self.all.0 else { return };
+        let Some(kept) = &self.all.kept else { return };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let mut kept = lock(&kept.recent);
         for (parent, cause) in parents {
@@ -165,10 +183,12 @@ mod tests {
             began: String::new(),
             took_us: 1,
             cause: "first reconcile".to_owned(),
+            changed_fields: Vec::new(),
             steps: Vec::new(),
             left_out: 0,
             end: TraceEnd::Unchanged,
             next_us: None,
+            next_resync_us: None,
             settled: None,
         };
         PrintedTrace::new((&greetings(), key), trace)

@@ -42,10 +42,12 @@ fn add(traces: &Traces, key: &Key) {
         began: String::new(),
         took_us: 1,
         cause: "spec changed".to_owned(),
+        changed_fields: Vec::new(),
         steps: vec![TracedStep::Read { object: shared() }],
         left_out: 0,
         end: TraceEnd::Unchanged,
         next_us: None,
+        next_resync_us: None,
         settled: None,
     };
     let of_controller = traces.of_controller(("CompositeController", "c"), &resource);

@@ -5,6 +5,7 @@ pub mod http;
 pub mod metrics;
 pub(crate) mod open_watches;
 mod process;
+pub(crate) mod reconcile_span;
 pub(crate) mod standard;
 pub(crate) mod webhooks;
 

@@ -1,12 +1,14 @@
 //! `cargo xtask demo`: builds what one story needs, then becomes the program that shows it.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use binaries::cluster::Binaries;
 use binaries::node::Parts;
+use binaries::paths;
 use binaries::story::Story;
 use clap::Args;
 
 use crate::cargo;
+use crate::children;
 use crate::steps::{Steps, usual_time};
 use crate::test::may_install;
 use crate::{guests, runners};
@@ -47,12 +49,7 @@ impl Options {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let name = options.story.name();
-    let mut plan = Vec::new();
-    if options.context.is_none() {
-        plan.push(("kubernetes", Binaries::usual_time()?));
-        plan.push(("node", Parts::usual_time()?));
-    }
-    plan.push(("server", usual_time("some six minutes", "seconds")));
+    let mut plan = vec![("server", usual_time("some six minutes", "seconds"))];
     let language = match options.story {
         Story::HelloPython => Some(runners::Language::Python),
         Story::HelloJs => Some(runners::Language::JavaScript),
@@ -64,17 +61,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         format!("guests/{name}, compiled to Wasm: seconds")
     };
     plan.push(("hook", takes));
+    if options.context.is_none() {
+        plan.push(("kubernetes", Binaries::usual_time()?));
+        plan.push(("node", Parts::usual_time()?));
+    }
     plan.push(("demo", "a minute".to_owned()));
     let mut steps = Steps::announce(&format!("demo {name}"), &plan);
-    if options.context.is_none() {
-        steps.begin("kubernetes");
-        Binaries::find_or_build()?;
-        steps.begin("node");
-        // The demo prints what the machine lacks, and goes on without a node.
-        drop(Parts::find_or_build(options.installs())?);
-    }
     steps.begin("server");
-    cargo::build_programs(&["metahook", "demo"])?;
+    cargo::build_programs(&["metahook"])?;
     steps.begin("hook");
     match language {
         Some(language) => {
@@ -83,6 +77,37 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         None => guests::build(&[name])?,
     }
+    render(options.story, language.is_some())?;
+    if options.context.is_none() {
+        steps.begin("kubernetes");
+        Binaries::find_or_build()?;
+        steps.begin("node");
+        // The demo prints what the machine lacks, and goes on without a node.
+        drop(Parts::find_or_build(options.installs())?);
+    }
     steps.begin("demo");
+    cargo::build_programs(&["demo"])?;
     cargo::exec(cargo::program("demo")?.args(options.arguments()))
+}
+
+/// Shows what the hook answers, which needs no cluster: the first look at it comes before Kubernetes is built.
+fn render(story: Story, is_script: bool) -> Result<()> {
+    let files = match story {
+        Story::Hello | Story::HelloPython | Story::HelloJs | Story::Immortal => {
+            format!("guests/{}", story.name())
+        }
+        // Its parents are Deployments, of which no file has one.
+        Story::ConfigRestart => return Ok(()),
+    };
+    let mut command = cargo::program("metahook")?;
+    command.current_dir(paths::workspace()).args(["render", "-f", &files]);
+    let mut typed = format!("metahook render -f {files}");
+    if !is_script {
+        let module = guests::folder()?.join(format!("{}.wasm", story.name()));
+        typed = format!("{typed} --module {}", module.display());
+        command.arg("--module").arg(module);
+    }
+    eprintln!("\nWhat the server would write, without a cluster:\n$ {typed}");
+    ensure!(children::wait(&mut command)?.success(), "{typed} failed");
+    Ok(())
 }

@@ -18,8 +18,8 @@ const FOOT: f64 = 16.0;
 /// Bars of an equal width, which [`in_bars`] fills.
 const BARS: usize = 12;
 
-/// A histogram. Its numbers are in a table, too, for readers who see no picture.
-pub(super) fn histogram(title: &str, bars: &[Bar]) -> Markup {
+/// A histogram. Its numbers are in a table, too, for readers who see no picture. `id`: stays the same while the title changes.
+pub(super) fn histogram(id: &str, title: &str, bars: &[Bar]) -> Markup {
     let most = bars.iter().map(|bar| bar.count).max().unwrap_or_default();
     if most == 0 {
         return html! { p .quiet { "There were no calls yet." } };
@@ -50,11 +50,14 @@ pub(super) fn histogram(title: &str, bars: &[Bar]) -> Markup {
                     text x=(x) y=(HEIGHT + FOOT - 3.0) text-anchor=(anchor) { (bar.label) }
                 }
             }
-            details id={ "numbers-" (title.replace(' ', "-")) } {
-                summary { "Numbers" }
+            details id={ "numbers-" (id) } {
+                summary id={ "summary-" (id) } { "Numbers" }
                 table {
-                    @for bar in bars.iter().filter(|bar| bar.count > 0) {
-                        tr { td { (bar.label) } td .number { (bar.count) } }
+                    thead { tr { th { "Range" } th .number { "Calls" } } }
+                    tbody {
+                        @for bar in bars.iter().filter(|bar| bar.count > 0) {
+                            tr { th scope="row" { (bar.label) } td .number { (bar.count) } }
+                        }
                     }
                 }
             }
@@ -62,7 +65,7 @@ pub(super) fn histogram(title: &str, bars: &[Bar]) -> Markup {
     }
 }
 
-/// A line of values over time, the latest at the right.
+/// A line of rates over time, the latest at the right. Its name has the latest and the highest one.
 pub(super) fn sparkline(title: &str, values: &[f64]) -> Markup {
     const WIDE: f64 = 120.0;
     const HIGH: f64 = 20.0;
@@ -78,9 +81,11 @@ pub(super) fn sparkline(title: &str, values: &[f64]) -> Markup {
         let x = nth as f64 * step;
         format!("{x:.1},{:.1}", HIGH - 1.0 - share * (HIGH - 2.0))
     };
+    let latest = values.last().copied().unwrap_or_default();
+    let name = format!("{title}: {latest:.1}/s now, at most {most:.1}/s");
     let points: Vec<_> = values.iter().enumerate().map(point).collect();
     html! {
-        svg .spark viewBox={ "0 0 " (WIDE) " " (HIGH) } role="img" aria-label=(title) {
+        svg .spark viewBox={ "0 0 " (WIDE) " " (HIGH) } role="img" aria-label=(name) {
             polyline points=(points.join(" ")) {}
         }
     }
@@ -116,12 +121,12 @@ mod tests {
 
     #[test]
     fn a_histogram_has_a_bar_for_each_number() {
-        let drawn = histogram("Time", &bars(&[1, 0, 1_000_000])).into_string();
+        let drawn = histogram("id", "Time", &bars(&[1, 0, 1_000_000])).into_string();
         assert_eq!(drawn.matches("<rect").count(), 3);
         assert!(drawn.contains("height=\"1.5\"") && drawn.contains("height=\"96\""), "{drawn}");
         assert!(drawn.contains("<title>1000000: 1000000</title>"));
-        assert!(histogram("Time", &bars(&[0, 0])).into_string().contains("no calls"));
-        assert!(histogram("Time", &[]).into_string().contains("no calls"));
+        assert!(histogram("id", "Time", &bars(&[0, 0])).into_string().contains("no calls"));
+        assert!(histogram("id", "Time", &[]).into_string().contains("no calls"));
     }
 
     #[test]
@@ -146,6 +151,7 @@ mod tests {
     #[test]
     fn a_line_stays_within_its_picture() {
         let drawn = sparkline("Rate", &[0.0, 5.0, 10.0]).into_string();
+        assert!(drawn.contains("aria-label=\"Rate: 10.0/s now, at most 10.0/s\""), "{drawn}");
         assert!(drawn.contains("points=\"0.0,19.0 60.0,10.0 120.0,1.0\""), "{drawn}");
         assert!(sparkline("Rate", &[0.0, 0.0]).into_string().contains("0.0,19.0 120.0,19.0"));
         assert_eq!(sparkline("Rate", &[1.0]).into_string(), "");

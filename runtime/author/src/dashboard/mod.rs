@@ -6,7 +6,7 @@
 //!
 //! # Guarantees
 //! - Nothing is written to the cluster: a page is a `GET`, and so is what it asks.
-//! - Pages are for browsers that have the key of this run; no other page can ask for one (see `guard`).
+//! - Pages are for the browser that opened the printed address first; no other page can ask for one (see `guard`).
 //! - Texts of the cluster are escaped: they cannot become a part of a page, and no script of another origin is run.
 
 mod attempts;
@@ -18,19 +18,22 @@ mod reader;
 mod samples;
 mod servers;
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::header::{CONTENT_SECURITY_POLICY, HeaderName, LOCATION, SET_COOKIE};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, LOCATION, REFERRER_POLICY, SET_COOKIE,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use maud::Markup;
 use metahook_core::api::ControllerKind;
 use metahook_core::overview::parent_list::ParentFilter;
 use metahook_core::settled::parent_state::ParentState;
 use metahook_core::trace::TracedObject;
-use metahook_server::telemetry::http as pages_of;
+use metahook_server::cluster::cluster_name::ClusterName;
+use metahook_server::telemetry::http::{page, serve as serve_requests};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -38,8 +41,10 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::inspected_server::Inspector;
 use crate::status::ClusterReader;
 use error::PageError;
-pub use guard::Key;
+pub use guard::AccessKey;
 use guard::Visitor;
+use pages::site::Site;
+use pages::terminal::Terminal;
 use samples::Samples;
 use servers::DashboardServers;
 
@@ -61,24 +66,23 @@ const HEADERS: [(HeaderName, &str); 4] = [
         CONTENT_SECURITY_POLICY,
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     ),
-    (http::header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (http::header::REFERRER_POLICY, "no-referrer"),
-    (http::header::CACHE_CONTROL, "no-store"),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (REFERRER_POLICY, "no-referrer"),
+    (CACHE_CONTROL, "no-store"),
 ];
 
 /// The pages of one run of the command.
 pub struct Dashboard {
     cluster: ClusterReader,
-    /// Where an object is whose name has no namespace.
-    namespace: String,
-    key: Key,
+    site: Site,
+    key: AccessKey,
     servers: Arc<DashboardServers>,
     samples: Mutex<Samples>,
 }
 
-/// What a browser asks for.
+/// A page that a browser asks for.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum PageRequest {
     Style,
     Script,
     /// All controllers whose name has this in it.
@@ -99,10 +103,17 @@ enum Asked {
 }
 
 impl Dashboard {
-    pub fn new(inspector: Inspector, namespace: String, key: Key) -> Self {
+    /// `cluster`: the one that the inspector asks.
+    pub fn new(inspector: Inspector, cluster: ClusterName, key: AccessKey) -> Self {
+        let terminal = Terminal {
+            kubeconfig: inspector.kubeconfig.clone(),
+            context: inspector.context.clone(),
+            server_namespace: inspector.server_namespace.clone(),
+        };
+        let site = Site { prefix: key.prefix(), cluster, terminal };
         let cluster = ClusterReader::new(inspector.api.clone(), MAX_CLUSTER_AGE);
         let servers = Arc::new(DashboardServers::new(inspector));
-        Self { cluster, namespace, key, servers, samples: Mutex::default() }
+        Self { cluster, site, key, servers, samples: Mutex::default() }
     }
 
     /// Answers browsers until `stop`.
@@ -110,27 +121,26 @@ impl Dashboard {
         let servers = Arc::clone(&self.servers);
         let _reaching = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&servers).keep_reached()));
         let dashboard = Arc::new(self);
-        let page = move |request: Request<Incoming>| Arc::clone(&dashboard).answer(request);
-        pages_of::serve(listener, page, PAGE_TIMEOUT, stop).await;
+        let answer = move |request: Request<Incoming>| {
+            let dashboard = Arc::clone(&dashboard);
+            async move { dashboard.answer(&request).await }
+        };
+        serve_requests(listener, answer, PAGE_TIMEOUT, stop).await;
         servers.clear();
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<String> {
-        let mut answer = match self.key.visitor(request.headers(), request.uri()) {
-            Visitor::Stranger(why) => {
-                html(StatusCode::FORBIDDEN, pages::error(&PageError::Stranger(why.to_owned())))
-            }
+    async fn answer<B>(&self, request: &Request<B>) -> Response<String> {
+        let mut answer = match self.key.visitor(request.method(), request.headers(), request.uri()) {
+            Visitor::Stranger(refusal) => html(StatusCode::FORBIDDEN, pages::refusal(&refusal)),
             Visitor::WithKey => {
-                let mut answer = redirect(&guard::without_key(request.uri()));
+                let mut answer = redirect(&self.site.link("/"));
                 if let Ok(cookie) = HeaderValue::from_str(&self.key.cookie()) {
                     answer.headers_mut().insert(SET_COOKIE, cookie);
                 }
                 answer
             }
-            Visitor::Known if request.method() != Method::GET => {
-                html(StatusCode::METHOD_NOT_ALLOWED, pages::error(&PageError::Method))
-            }
-            Visitor::Known => self.page(request.uri()).await,
+            Visitor::Known(_) if request.method() != Method::GET => self.failure(&PageError::Method),
+            Visitor::Known(path) => self.page(path, request.uri().query().unwrap_or_default()).await,
         };
         for (name, value) in HEADERS {
             answer.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -138,46 +148,46 @@ impl Dashboard {
         answer
     }
 
-    async fn page(&self, uri: &Uri) -> Response<String> {
-        let Some(asked) = Asked::of(uri) else {
-            return html(StatusCode::NOT_FOUND, pages::error(&PageError::NoPage));
-        };
-        let made = match asked {
-            Asked::Style => return pages_of::page(StatusCode::OK, "text/css", STYLE.to_owned()),
-            Asked::Script => return pages_of::page(StatusCode::OK, "text/javascript", SCRIPT.to_owned()),
-            Asked::Controllers { search } => {
-                self.all().await.map(|cluster| pages::controllers::page(&cluster, &search))
+    async fn page(&self, path: &str, query: &str) -> Response<String> {
+        let Some(request) = PageRequest::of(path, query) else { return self.failure(&PageError::NoPage) };
+        let site = &self.site;
+        let made = match request {
+            PageRequest::Style => return page(StatusCode::OK, "text/css", STYLE.to_owned()),
+            PageRequest::Script => return page(StatusCode::OK, "text/javascript", SCRIPT.to_owned()),
+            PageRequest::Controllers { search } => {
+                self.all().await.map(|cluster| pages::controllers::page(site, &cluster, &search))
             }
-            Asked::Controller { kind, name, filter } => {
+            PageRequest::Controller { kind, name, filter } => {
                 let shown = self.one(kind, &name, &filter).await;
-                shown.map(|shown| pages::controller::page(&shown, &filter))
+                shown.map(|shown| pages::controller::page(site, &shown, &filter))
             }
-            Asked::Find { kind, name } => match self.find(&kind, &name).await {
-                Ok(object) => return redirect(&pages::object_link(&object)),
+            PageRequest::Find { kind, name } => match self.find(&kind, &name).await {
+                Ok(object) => return redirect(&site.object_link(&object)),
                 Err(error) => Err(error),
             },
-            Asked::Object(object) => {
-                self.explained(&object).await.map(|explained| pages::object::page(&object, &explained))
+            PageRequest::Object(object) => {
+                self.explained(&object).await.map(|explained| pages::object::page(site, &object, &explained))
             }
         };
-        match made {
-            Ok(page) => html(StatusCode::OK, page),
-            Err(error) => html(error.status(), pages::error(&error)),
-        }
+        made.map_or_else(|error| self.failure(&error), |made| html(StatusCode::OK, made))
+    }
+
+    fn failure(&self, error: &PageError) -> Response<String> {
+        html(error.status(), pages::error(&self.site, error))
     }
 }
 
-impl Asked {
-    fn of(uri: &Uri) -> Option<Self> {
-        let query = uri.query().unwrap_or_default();
-        if uri.path().len() + query.len() > MAX_PATH {
+impl PageRequest {
+    /// `path`: without the prefix of the run.
+    fn of(path: &str, query: &str) -> Option<Self> {
+        if path.len() + query.len() > MAX_PATH {
             return None;
         }
         let field = |name: &str| {
             let found = form_urlencoded::parse(query.as_bytes()).find(|(field, _)| field == name);
             found.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
         };
-        let path: Vec<_> = uri.path().split('/').skip(1).collect();
+        let path: Vec<_> = path.split('/').skip(1).collect();
         Some(match path.as_slice() {
             [""] => Self::Controllers { search: field("search") },
             ["style.css"] => Self::Style,
@@ -204,8 +214,8 @@ impl Asked {
     }
 }
 
-fn html(status: StatusCode, page: Markup) -> Response<String> {
-    pages_of::page(status, "text/html; charset=utf-8", page.into_string())
+fn html(status: StatusCode, markup: Markup) -> Response<String> {
+    page(status, "text/html; charset=utf-8", markup.into_string())
 }
 
 fn redirect(to: &str) -> Response<String> {

@@ -1,4 +1,4 @@
-//! What pages show, read from the API server and the servers of controllers.
+//! Contents of pages, read from the API server and from the servers of controllers.
 
 use std::time::{Duration, Instant};
 
@@ -121,7 +121,8 @@ impl Dashboard {
 
     pub(super) async fn find(&self, kind: &str, name: &str) -> Result<TracedObject, PageError> {
         let discovery = self.cluster.discovery();
-        let find = find_object(&self.cluster.api, &discovery, (kind, name), &self.namespace);
+        let api = &self.cluster.api;
+        let find = find_object(api, &discovery, (kind, name), api.default_namespace());
         let id = in_time(find).await?;
         Ok(TracedObject::new(&id.resource, &id.key))
     }

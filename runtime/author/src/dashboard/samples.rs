@@ -1,4 +1,4 @@
-//! How often controllers reconcile: numbers that servers count, read again and again while pages are open.
+//! Samples of what servers count, for the rates and the curves of pages that are open.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -12,6 +12,12 @@ const MAX_SAMPLES: usize = 200;
 
 /// Controllers that samples are kept of.
 const MAX_CONTROLLERS: usize = 1000;
+
+/// Several tabs and several servers answer within a moment: one sample is kept of it.
+const MIN_SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The samples of a controller that no server has named for this long are dropped.
+const MAX_SILENCE: Duration = Duration::from_mins(10);
 
 /// A rate is that of so long a time before now.
 const RATE_INTERVAL: Duration = Duration::from_secs(30);
@@ -54,14 +60,23 @@ impl Samples {
             calls: overview.calls.results.values().sum(),
         };
         let id = (kind, name.to_owned());
-        if self.0.len() >= MAX_CONTROLLERS && !self.0.contains_key(&id) {
-            return Rates::default();
+        if !self.0.contains_key(&id) {
+            self.0.retain(|_, samples| {
+                samples.back().is_some_and(|last| at.duration_since(last.at) <= MAX_SILENCE)
+            });
+            if self.0.len() >= MAX_CONTROLLERS {
+                return Rates::default();
+            }
         }
         let of_one = self.0.entry(id).or_default();
-        // The server counts from 0 again after a restart.
-        if of_one.back().is_some_and(|last| last.reconciles > sample.reconciles || last.calls > sample.calls)
-        {
-            of_one.clear();
+        if let Some(last) = of_one.back().copied() {
+            if at.duration_since(last.at) < MIN_SAMPLE_INTERVAL {
+                return rates(of_one, last);
+            }
+            // The server counts from 0 again after a restart, and another server has its own counts.
+            if last.reconciles > sample.reconciles || last.calls > sample.calls {
+                of_one.clear();
+            }
         }
         if of_one.len() == MAX_SAMPLES {
             of_one.pop_front();
@@ -120,6 +135,35 @@ mod tests {
     }
 
     #[test]
+    fn two_answers_of_a_moment_are_one_sample() {
+        let (mut samples, start) = (Samples::default(), Instant::now());
+        let mut add = |millis, wrote| {
+            let at = start + Duration::from_millis(millis);
+            samples.add(ControllerKind::Composite, "c", &overview(wrote, 0), at)
+        };
+        add(0, 100);
+        add(10, 101);
+        assert_eq!(add(3000, 130).history, [10.0]);
+        let other_tab = add(3001, 180);
+        assert_eq!((other_tab.history, other_tab.reconciles), (vec![10.0], Some(10.0)));
+        assert_eq!(add(3002, 5).history, [10.0], "another server answers in the same moment");
+        assert_eq!(add(6000, 160).history, [10.0, 10.0]);
+    }
+
+    #[test]
+    fn a_controller_that_is_gone_leaves_no_samples() {
+        let (mut samples, start) = (Samples::default(), Instant::now());
+        let mut add = |name: &str, at| samples.add(ControllerKind::Composite, name, &overview(1, 0), at);
+        for number in 0..MAX_CONTROLLERS {
+            add(&number.to_string(), start);
+        }
+        let later = start + MAX_SILENCE + Duration::from_secs(1);
+        add("new", later);
+        assert!(add("new", later + Duration::from_secs(3)).reconciles.is_some());
+        assert_eq!(samples.0.len(), 1);
+    }
+
+    #[test]
     fn samples_are_bounded() {
         let (mut samples, now) = (Samples::default(), Instant::now());
         for number in 0..MAX_CONTROLLERS + 5 {
@@ -127,7 +171,7 @@ mod tests {
         }
         assert_eq!(samples.0.len(), MAX_CONTROLLERS);
         for number in 0..u64::try_from(MAX_SAMPLES).unwrap() + 5 {
-            let at = now + Duration::from_secs(number);
+            let at = now + Duration::from_secs(3 * number);
             let rates = samples.add(ControllerKind::Composite, "0", &overview(number + 1, 0), at);
             assert!(rates.history.len() < MAX_SAMPLES);
         }

@@ -62,7 +62,7 @@ impl Setup {
         let token = dir.path().join("token");
         fs::write(&token, "t").unwrap();
         let inspector = inspector(api(port), kubectl, token, None);
-        let dashboard = Arc::new(Dashboard::new(inspector, "n".to_owned(), Key::new(7).unwrap()));
+        let dashboard = Arc::new(new_dashboard(inspector));
         let reaching = tokio::spawn(Arc::clone(&dashboard.servers).keep_reached());
         Self { dir, dashboard, received, stop, reaching }
     }
@@ -77,7 +77,7 @@ impl Setup {
     async fn until_shown(&self, path: &str, words: &str) -> Response<String> {
         let mut latest = String::new();
         for _ in 0..1000 {
-            let page = self.dashboard.page(&path.parse().unwrap()).await;
+            let page = self.dashboard.get(path).await;
             if page.body().contains(words) {
                 return page;
             }
@@ -91,7 +91,7 @@ impl Setup {
     async fn waiting_tab(&self) -> JoinHandle<Response<String>> {
         let before = self.received.load(Ordering::Relaxed);
         let dashboard = Arc::clone(&self.dashboard);
-        let tab = tokio::spawn(async move { dashboard.page(&OBJECT.parse().unwrap()).await });
+        let tab = tokio::spawn(async move { dashboard.get(OBJECT).await });
         while self.received.load(Ordering::Relaxed) == before {
             assert!(!tab.is_finished());
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -111,6 +111,18 @@ impl Drop for Setup {
     fn drop(&mut self) {
         self.reaching.abort();
         self.stop.cancel();
+    }
+}
+
+fn new_dashboard(inspector: Inspector) -> Dashboard {
+    let cluster = ClusterName { context: None, server: "https://10.0.0.1:6443".to_owned() };
+    Dashboard::new(inspector, cluster, AccessKey::new(7).unwrap())
+}
+
+impl Dashboard {
+    async fn get(&self, address: &str) -> Response<String> {
+        let (path, query) = address.split_once('?').unwrap_or((address, ""));
+        self.page(path, query).await
     }
 }
 
@@ -136,7 +148,7 @@ async fn serve_fake(
     received: Arc<AtomicUsize>,
     stop: CancellationToken,
 ) {
-    let page = move |request: Request<Incoming>| {
+    let answer_of = move |request: Request<Incoming>| {
         let number = received.fetch_add(1, Ordering::Relaxed);
         let is_known =
             request.headers()[AUTHORIZATION] == if number == 0 { "Bearer t" } else { "Bearer new" };
@@ -147,17 +159,15 @@ async fn serve_fake(
         async move {
             match server {
                 Server::AnswersFrom(first) if number < first => std::future::pending().await,
-                Server::Fails => pages_of::page(StatusCode::INTERNAL_SERVER_ERROR, "", "broken".to_owned()),
-                Server::Renews if !is_known => {
-                    pages_of::page(StatusCode::UNAUTHORIZED, "", "unknown".to_owned())
-                }
+                Server::Fails => page(StatusCode::INTERNAL_SERVER_ERROR, "", "broken".to_owned()),
+                Server::Renews if !is_known => page(StatusCode::UNAUTHORIZED, "", "unknown".to_owned()),
                 Server::Answers | Server::AnswersFrom(_) | Server::Renews => {
-                    pages_of::page(StatusCode::OK, "application/json", answer.to_string())
+                    page(StatusCode::OK, "application/json", answer.to_string())
                 }
             }
         }
     };
-    pages_of::serve(listener, page, Duration::from_mins(10), stop).await;
+    serve_requests(listener, answer_of, Duration::from_mins(10), stop).await;
 }
 
 /// An API server with the controller `hello` and one Pod of a server.
@@ -208,7 +218,7 @@ async fn an_abandoned_request_keeps_the_port_forward() {
     let tab = setup.waiting_tab().await;
     tab.abort();
     assert!(tab.await.unwrap_err().is_cancelled());
-    let page = setup.dashboard.page(&OBJECT.parse().unwrap()).await;
+    let page = setup.dashboard.get(OBJECT).await;
     assert_eq!(page.status(), StatusCode::OK, "{}", page.body());
     assert_eq!(setup.started().len(), 1);
 }
@@ -218,7 +228,7 @@ async fn two_tabs_do_not_wait_for_one_another() {
     let setup = Setup::new(Server::AnswersFrom(1), false).await;
     setup.until_reached().await;
     let first = setup.waiting_tab().await;
-    let page = setup.dashboard.page(&OBJECT.parse().unwrap()).await;
+    let page = setup.dashboard.get(OBJECT).await;
     assert_eq!(page.status(), StatusCode::OK, "{}", page.body());
     assert!(!first.is_finished());
 }
@@ -237,7 +247,7 @@ async fn a_token_that_is_refused_is_read_again_from_its_file() {
     let setup = Setup::new(Server::Renews, false).await;
     setup.until_shown(OBJECT, "remembers no reconcile").await;
     fs::write(setup.dir.path().join("token"), "new\n").unwrap();
-    let page = setup.dashboard.page(&OBJECT.parse().unwrap()).await;
+    let page = setup.dashboard.get(OBJECT).await;
     assert_eq!(page.status(), StatusCode::OK, "{}", page.body());
 }
 
@@ -278,9 +288,9 @@ async fn a_slow_server_is_a_gap() {
     let token = dir.path().join("token");
     fs::write(&token, "t").unwrap();
     let inspector = inspector(api(1), PathBuf::new(), token, Some(address.to_string()));
-    let dashboard = Dashboard::new(inspector, "n".to_owned(), Key::new(7).unwrap());
+    let dashboard = new_dashboard(inspector);
     let start = tokio::time::Instant::now();
-    let page = dashboard.page(&Uri::from_static("/")).await;
+    let page = dashboard.get("/").await;
     assert!(page.status() == StatusCode::OK && page.body().contains(">hello<"), "{}", page.body());
     assert!(page.body().contains(&format!("the server at {address} does not answer")), "{}", page.body());
     assert!(start.elapsed() < Duration::from_secs(6));
@@ -290,10 +300,10 @@ async fn a_slow_server_is_a_gap() {
 async fn a_late_api_server_is_an_error_page() {
     let api = answering(|_| None);
     let inspector = inspector(api, PathBuf::new(), PathBuf::new(), Some("127.0.0.1:1".to_owned()));
-    let dashboard = Dashboard::new(inspector, "n".to_owned(), Key::new(7).unwrap());
+    let dashboard = new_dashboard(inspector);
     let start = tokio::time::Instant::now();
     for path in ["/", "/controllers/CompositeController/hello", "/find?kind=pod&name=a"] {
-        let page = dashboard.page(&Uri::from_static(path)).await;
+        let page = dashboard.get(path).await;
         assert_eq!(page.status(), StatusCode::GATEWAY_TIMEOUT, "{path}");
         assert!(page.body().contains("the API server did not answer within 8 s"), "{}", page.body());
     }

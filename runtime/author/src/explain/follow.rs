@@ -163,10 +163,12 @@ mod tests {
             began: format!("2026-11-27T10:20:31.{began:03}Z"),
             took_us: 1,
             cause: String::new(),
+            changed_fields: Vec::new(),
             steps: Vec::new(),
             left_out: 0,
             end: TraceEnd::Unchanged,
             next_us: None,
+            next_resync_us: None,
             settled: None,
         }
     }

@@ -29,7 +29,11 @@ impl Reconciled {
                 self.resync_after = plan.resync_after;
             }
             // The steps and the notes on the plan show them.
-            Fact::Warnings(..) | Fact::Event(..) | Fact::Differing(_) | Fact::TwoAnswers(_) => {}
+            Fact::Warnings(..)
+            | Fact::Event(..)
+            | Fact::Differing(_)
+            | Fact::StatusLeft(_)
+            | Fact::TwoAnswers(_) => {}
         }
     }
 }

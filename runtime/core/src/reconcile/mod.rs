@@ -1,6 +1,7 @@
 //! One reconcile of one parent, as far as it is decided: its phase first, then its claims, its input, its plan, its outcome.
 
 pub mod api_warnings;
+pub mod changed_fields;
 pub mod changing_place;
 pub mod config;
 pub mod error;

@@ -3,7 +3,10 @@
 //! Where children were just written, the status waits for the next reconcile, which sees them; at most once, and not where
 //! something failed or the parent is being deleted.
 
+use std::fmt;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::object::Object;
 use crate::pacing::self_triggered::Pace;
@@ -155,6 +158,30 @@ pub struct ReconcileProgress {
     pub failed: bool,
     /// The reconcile before put the status off, or the next one does not follow at once.
     pub due: bool,
+}
+
+/// Why the status that the hook wants is not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StatusLeft {
+    /// The parent has it.
+    Unchanged,
+    /// It waits for the next reconcile, which sees the children that were just written.
+    PutOff,
+    /// The API server kept the parent as it was after the same write, a short while ago.
+    NoEffectBefore,
+}
+
+impl fmt::Display for StatusLeft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unchanged => "unchanged",
+            Self::PutOff => "put off: the next reconcile shows the hook the children that were just written",
+            Self::NoEffectBefore => {
+                "not written: the API server kept the object as it was after the same write, a short while ago"
+            }
+        })
+    }
 }
 
 /// # Guarantees

@@ -27,6 +27,7 @@ use crate::object::selector::Selector;
 use crate::object::{ChildMap, Object};
 use crate::reconcile::config::ControllerConfig;
 use crate::reconcile::input::ReconcileInput;
+use crate::reconcile::outcome::StatusLeft;
 use crate::reconcile::plan::ReconcilePlan;
 pub use crate::reconcile::port_error::{PortError, WriteError, WriteErrorCause};
 use crate::related::{Answer, Related};
@@ -280,6 +281,8 @@ pub enum Fact<'a> {
     Differing(Option<&'a Differing>),
     /// The plan is made, and nothing of it is carried out.
     Planned { input: &'a ReconcileInput, plan: &'a ReconcilePlan, customized: &'a [Customized] },
+    /// The status that the hook wants is not written.
+    StatusLeft(StatusLeft),
     /// A hook gave two answers to one request. The first time only.
     TwoAnswers(HookName),
 }

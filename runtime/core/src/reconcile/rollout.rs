@@ -120,16 +120,17 @@ mod tests {
     use super::*;
     use crate::api::common::UpdateMethod;
     use crate::api::selection::Selection;
-    use crate::children::Op;
     use crate::children::desired::{Apply, ChildKind};
     use crate::children::plan::learn;
     use crate::children::write_history::WriteHistory;
+    use crate::children::{Op, Skip};
     use crate::object::id::ObjectId;
     use crate::object::selector::UID_LABEL;
     use crate::object::testing::{Build, a, cached, resource};
     use crate::reconcile::config::KindConfig;
     use crate::reconcile::input::{InputParts, ReconcileInput};
     use crate::reconcile::plan::{AnswerError, Answers, LEFT_OUT_INTERVAL, ReconcilePlan};
+    use crate::reconcile::steps::Decisions;
     use crate::reconcile::testing::{kept, no_past, parts, rolling};
     use crate::related::rule::{Finds, RelatedRule, RuleScope};
 
@@ -218,6 +219,32 @@ mod tests {
             (&condition["reason"], &condition["message"]),
             (&json!("RolloutProgressing"), &json!("updating Pod a"))
         );
+    }
+
+    #[test]
+    fn a_child_that_waits_for_its_turn_is_no_unchanged_one() {
+        let waiting = |pods: &[Arc<Object>]| {
+            let config = config();
+            let input = input(&config, parent(), &[revision(1, &["a", "b"]).object()], pods);
+            let (latest, older) = (answer(2, &json!({})), answer(1, &json!({})));
+            let (children, history) = (kept(&config, &input), WriteHistory::default());
+            let answers = Answers { latest: &latest, older: &[Ok(&older)] };
+            let mut plan = config.plan(&input, &children, answers, no_past(&history)).unwrap();
+            // As where it has been applied before.
+            let (b, rest): (Vec<_>, _) =
+                plan.children.ops.drain(..).partition(|op| &*op.id().key.name == "b");
+            plan.children.ops = rest;
+            plan.children.skips.extend(b.iter().map(|op| (op.id().clone(), Skip::Unchanged)));
+            let decisions = Decisions::of(&plan);
+            let left: Vec<_> =
+                decisions.left.iter().map(|(id, why)| format!("{}: {why}", id.key.name)).collect();
+            (left, decisions.unchanged)
+        };
+        let turn = "it stays at an older revision until its turn in the rollout, which moves Pod a now";
+        let pods = [pod("a", 1), pod("b", 1)].map(Build::object);
+        assert_eq!(waiting(&pods), (vec![format!("b: {turn}")], 0));
+        let pods = [pod("a", 1), pod("b", 1).deleting()].map(Build::object);
+        assert_eq!(waiting(&pods), (vec!["b: it is being deleted".to_owned()], 0));
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! Steps of a reconcile, as a watched world keeps them.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::time::Duration;
 
 use crate::api::hook::HookName;
-use crate::children::{Plan, Skip};
+use crate::children::Skip;
 use crate::hook::Usage;
 use crate::object::id::ObjectId;
+use crate::reconcile::outcome::StatusLeft;
+use crate::reconcile::plan::ReconcilePlan;
 use crate::reconcile::ports::{FoundObjects, PortError};
 use crate::{error_chain, shorten, shorten_middle};
 
@@ -34,7 +37,7 @@ pub enum Step {
     /// A claim was carried out: its verb and its object.
     Claimed(&'static str, ObjectId),
     /// A hook was asked about the parent, or about an older state of it.
-    Asked { hook: HookName, is_older: bool, took: Duration, usage: Option<Usage>, error: Option<String> },
+    Asked { hook: HookName, is_older: bool, usage: Option<Usage>, error: Option<String> },
     /// The plan was made, and nothing of it is carried out.
     Planned(Decisions),
     /// The number of deletions was recorded.
@@ -43,14 +46,29 @@ pub enum Step {
     Tried(ObjectId),
     /// An operation was carried out.
     Wrote { verb: &'static str, id: ObjectId, reason: Option<String>, end: WriteEnd },
+    /// The status of the parent was not written.
+    StatusLeft(StatusLeft),
     /// A related object was deleted; false where it was gone.
     DeletedRelated(ObjectId, bool),
+}
+
+/// A step, and its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimedStep {
+    pub step: Step,
+    pub time: StepTime,
+}
+
+/// When a step began and ended, by the clock of its world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepTime {
+    pub began: Duration,
+    pub ended: Duration,
 }
 
 /// What became of a look-up of related objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Looked {
-    pub took: Duration,
     /// Answers of the customize hook; none where the controller has no such hook.
     pub answers: usize,
     /// Those that were given to earlier reconciles.
@@ -86,18 +104,23 @@ pub struct Decisions {
     pub left_out: usize,
 }
 
+impl StepTime {
+    pub fn took(self) -> Duration {
+        self.ended.saturating_sub(self.began)
+    }
+}
+
 impl Looked {
-    pub(super) fn new(found: &Result<FoundObjects, PortError>, took: Duration) -> Self {
+    pub(super) fn new(found: &Result<FoundObjects, PortError>) -> Self {
         let FoundObjects { related, customized } = match found {
             Ok(found) => found,
-            Err(error) => return Self { took, error: Some(message(error)), ..Self::default() },
+            Err(error) => return Self { error: Some(message(error)), ..Self::default() },
         };
         let usage = customized.iter().filter_map(|one| one.usage).reduce(|all, one| Usage {
             instructions: all.instructions + one.instructions,
             memory: all.memory.max(one.memory),
         });
         Self {
-            took,
             answers: customized.len(),
             earlier: customized.iter().filter(|one| one.is_earlier).count(),
             usage,
@@ -120,23 +143,49 @@ impl Step {
 }
 
 impl Decisions {
-    pub(super) fn of(plan: &Plan) -> Self {
-        let left = plan.skips.iter().filter(|(_, skip)| *skip != Skip::Unchanged);
-        let left = left.map(|(id, skip)| (id.clone(), skip.to_string()));
+    pub(super) fn of(whole: &ReconcilePlan) -> Self {
+        let (plan, waiting) = (&whole.children, Waiting::of(whole));
+        let not_as_wanted = || plan.skips.iter().filter(|(_, skip)| *skip != Skip::Unchanged);
+        let left = not_as_wanted().map(|(id, skip)| (id.clone(), skip.to_string()));
+        let turns = waiting.children.iter().map(|&id| (id.clone(), waiting.why.clone()));
         let problems = plan.problems.iter().map(|(id, problem)| (id.clone(), problem.to_string()));
         let drifts = plan.drifts.iter().map(|drift| {
             let places = drift.values.iter().take(MAX_PLACES).map(|place| shorten(&place.path, MAX_PLACE));
             (drift.id.clone(), places.collect())
         });
         let kept = |all: usize| all.saturating_sub(MAX_STEPS);
-        let not_as_wanted = plan.skips.iter().filter(|(_, skip)| *skip != Skip::Unchanged).count();
+        let left_children = not_as_wanted().count() + plan.problems.len() + waiting.children.len();
         Self {
             writes: plan.ops.iter().take(MAX_STEPS).map(|op| (op.verb(), op.id().clone())).collect(),
             drifts: drifts.take(MAX_STEPS).collect(),
-            left: left.chain(problems).take(MAX_STEPS).collect(),
-            unchanged: plan.skips.len() - not_as_wanted,
-            left_out: kept(plan.ops.len()) + kept(not_as_wanted + plan.problems.len()),
+            left: left.chain(problems).chain(turns).take(MAX_STEPS).collect(),
+            unchanged: plan.skips.len() - not_as_wanted().count() - waiting.unchanged,
+            left_out: kept(plan.ops.len()) + kept(left_children),
         }
+    }
+}
+
+/// Children of a rolling update that are not at the latest revision, and are left for no other reason.
+#[derive(Default)]
+struct Waiting<'a> {
+    children: BTreeSet<&'a ObjectId>,
+    /// Those that are as their older revision wants them.
+    unchanged: usize,
+    why: String,
+}
+
+impl<'a> Waiting<'a> {
+    fn of(plan: &'a ReconcilePlan) -> Self {
+        let Some(rollout) = &plan.rollout_wait else { return Self::default() };
+        let mut children: BTreeSet<_> = rollout.children.iter().collect();
+        let mut unchanged = 0;
+        for (id, skip) in &plan.children.skips {
+            match skip {
+                Skip::Unchanged => unchanged += usize::from(children.contains(id)),
+                _ => drop(children.remove(id)),
+            }
+        }
+        Self { children, unchanged, why: rollout.why.clone() }
     }
 }
 

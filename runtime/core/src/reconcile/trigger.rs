@@ -8,6 +8,7 @@ use crate::hash::Fingerprint;
 use crate::object::Object;
 use crate::object::Version;
 use crate::object::id::{Key, Uid};
+use crate::reconcile::changed_fields::ChangedFields;
 use crate::reconcile::outcome::RetryState;
 
 const OWN_WRITES: &str = "own writes";
@@ -77,28 +78,62 @@ pub const RESYNC: &str = "resync";
 /// Keys that are remembered at most: a fault is looked for in one of some parents.
 const MAX_REMEMBERED: usize = 10_000;
 
+/// Why a reconcile takes place.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReconcileCause {
+    /// Empty where it is not known.
+    pub text: Cow<'static, str>,
+    /// Fields of the object that `text` names, or of the parent.
+    pub fields: ChangedFields,
+}
+
 /// Causes of the reconciles of a controller, where the log tells them.
 #[derive(Debug, Default)]
 pub struct Causes {
     /// The first change of another object that each waiting parent waits for.
-    changed: BTreeMap<Key, String>,
+    changed: BTreeMap<Key, ReconcileCause>,
+    /// Fields of each waiting parent that changed since its last reconcile.
+    own_fields: BTreeMap<Key, ChangedFields>,
     /// State of each parent, and of the hooks, when its last reconcile began.
     before: BTreeMap<Key, Beginning>,
 }
 
 impl Causes {
+    /// Whether a change of another object is remembered for one of these parents.
+    pub fn has_room<'a>(&self, parents: impl IntoIterator<Item = &'a Key>) -> bool {
+        self.changed.len() < MAX_REMEMBERED
+            && parents.into_iter().any(|parent| !self.changed.contains_key(parent))
+    }
+
     /// Another object changed, which concerns these parents. The first change counts until their reconcile.
-    pub fn object_changed<'a>(&mut self, parents: impl IntoIterator<Item = &'a Key>, what: &str) {
+    pub fn object_changed<'a>(
+        &mut self,
+        parents: impl IntoIterator<Item = &'a Key>,
+        what: &str,
+        fields: &ChangedFields,
+    ) {
         for parent in parents {
             if self.changed.len() < MAX_REMEMBERED && !self.changed.contains_key(parent) {
-                self.changed.insert(parent.clone(), what.to_owned());
+                let cause = ReconcileCause { text: what.to_owned().into(), fields: fields.clone() };
+                self.changed.insert(parent.clone(), cause);
             }
         }
     }
 
+    /// Another client changed fields of a parent, which has this version now.
+    pub fn parent_changed(&mut self, parent: &Key, now: &Version, fields: ChangedFields) {
+        // The watch event may come later than a reconcile that has read the change.
+        let is_read = self.before.get(parent).is_some_and(|before| before.version == *now);
+        let has_room = self.own_fields.len() < MAX_REMEMBERED || self.own_fields.contains_key(parent);
+        if !is_read && has_room && !fields.is_empty() {
+            self.own_fields.entry(parent.clone()).or_default().add(fields);
+        }
+    }
+
     /// Why a reconcile that begins now takes place.
-    pub fn take(&mut self, parent: &Key, now: Beginning, retry_state: RetryState) -> String {
+    pub fn take(&mut self, parent: &Key, now: Beginning, retry_state: RetryState) -> ReconcileCause {
         let changed = self.changed.remove(parent);
+        let fields = self.own_fields.remove(parent).unwrap_or_default();
         let is_full = self.before.len() >= MAX_REMEMBERED && !self.before.contains_key(parent);
         let trigger = Trigger::of(self.before.get(parent), &now, retry_state);
         if self.before.len() < MAX_REMEMBERED || self.before.contains_key(parent) {
@@ -108,16 +143,20 @@ impl Causes {
             // Nothing is known of the reconcile before: there are too many parents.
             (Trigger::First, changed) if is_full => changed.unwrap_or_default(),
             (Trigger::Other, Some(changed)) => changed,
-            (Trigger::Other, None) => RESYNC.to_owned(),
-            (trigger, _) => trigger.to_string(),
+            (Trigger::Other, None) => RESYNC.into(),
+            (Trigger::Spec | Trigger::Object, _) => {
+                ReconcileCause { text: trigger.to_string().into(), fields }
+            }
+            (trigger, _) => trigger.to_string().into(),
         }
     }
 
     /// The parent needed no reconcile: what had changed is no cause of a later one. Gives back the cause of the trigger.
     pub fn settled(&mut self, parent: &Key, retry_state: RetryState) -> Cow<'static, str> {
+        self.own_fields.remove(parent);
         match self.changed.remove(parent) {
             _ if retry_state.self_triggered => OWN_WRITES.into(),
-            Some(changed) => changed.into(),
+            Some(changed) => changed.to_string().into(),
             None if self.changed.len() >= MAX_REMEMBERED => "".into(),
             None => RESYNC.into(),
         }
@@ -126,7 +165,21 @@ impl Causes {
     /// There is no such parent.
     pub fn forget(&mut self, parent: &Key) {
         self.changed.remove(parent);
+        self.own_fields.remove(parent);
         self.before.remove(parent);
+    }
+}
+
+impl<T: Into<Cow<'static, str>>> From<T> for ReconcileCause {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), fields: ChangedFields::default() }
+    }
+}
+
+impl fmt::Display for ReconcileCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { text, fields } = self;
+        if fields.is_empty() { f.write_str(text) } else { write!(f, "{text} ({fields})") }
     }
 }
 
@@ -147,7 +200,10 @@ impl fmt::Display for Trigger {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::object::testing::a;
 
     #[test]
     fn another_object_is_the_cause_where_the_parent_shows_none() {
@@ -159,30 +215,71 @@ mod tests {
             deleting: false,
             hooks: None,
         };
-        let calm = RetryState::default();
-        assert_eq!(causes.take(&key, now(1), calm), "first reconcile");
+        let (calm, none) = (RetryState::default(), ChangedFields::default());
+        assert_eq!(causes.take(&key, now(1), calm).to_string(), "first reconcile");
         for what in ["Pod n/a changed", "Pod n/b changed"] {
-            causes.object_changed([&key], what);
+            causes.object_changed([&key], what, &none);
         }
-        assert_eq!(causes.take(&key, now(1), calm), "Pod n/a changed");
-        assert_eq!(causes.take(&key, now(1), calm), "resync");
-        causes.object_changed([&key], "Pod n/a changed");
-        assert_eq!(causes.take(&key, now(2), calm), "spec changed");
-        assert_eq!(causes.take(&key, now(2), calm), "resync", "the change has been named");
-        causes.object_changed([&key], "Pod n/a changed");
+        assert_eq!(causes.take(&key, now(1), calm).to_string(), "Pod n/a changed");
+        assert_eq!(causes.take(&key, now(1), calm).to_string(), "resync");
+        causes.object_changed([&key], "Pod n/a changed", &none);
+        assert_eq!(causes.take(&key, now(2), calm).to_string(), "spec changed");
+        assert_eq!(causes.take(&key, now(2), calm).to_string(), "resync", "the change has been named");
+        causes.object_changed([&key], "Pod n/a changed", &none);
         assert_eq!(causes.settled(&key, calm), "Pod n/a changed");
         assert_eq!(causes.settled(&key, calm), "resync");
         assert_eq!(causes.settled(&key, RetryState { self_triggered: true, ..calm }), "own writes");
-        assert_eq!(causes.take(&key, now(2), calm), "resync", "the change was of no concern");
+        assert_eq!(causes.take(&key, now(2), calm).to_string(), "resync", "the change was of no concern");
         causes.forget(&key);
-        assert_eq!(causes.take(&key, now(2), calm), "first reconcile");
+        assert_eq!(causes.take(&key, now(2), calm).to_string(), "first reconcile");
+    }
+
+    #[test]
+    fn a_cause_names_the_fields_that_changed() {
+        let (mut causes, key) = (Causes::default(), Key::new("n", "p"));
+        let parent = |version: &str, replicas: i64, app: &str| {
+            a("e/v1", "P", "n/p")
+                .version(version)
+                .with("metadata.generation", json!(replicas))
+                .label("app", app)
+                .with("spec", json!({ "replicas": replicas }))
+                .object()
+        };
+        let all = [parent("1", 1, "a"), parent("2", 1, "b"), parent("3", 2, "b"), parent("4", 2, "c")];
+        let calm = RetryState::default();
+        let take = |causes: &mut Causes, parent: &Object| {
+            causes.take(&key, Beginning::of(parent, None), calm).to_string()
+        };
+        let changes = |causes: &mut Causes, nth: usize| {
+            let fields = ChangedFields::between(&all[nth - 1], &all[nth]);
+            causes.parent_changed(&Key::new("n", "p"), &all[nth].version, fields);
+        };
+        assert_eq!(take(&mut causes, &all[0]), "first reconcile");
+        changes(&mut causes, 1);
+        let labels = "labels, annotations or status changed (metadata.labels.app)";
+        assert_eq!(take(&mut causes, &all[1]), labels);
+        changes(&mut causes, 1);
+        changes(&mut causes, 2);
+        assert_eq!(
+            take(&mut causes, &all[2]),
+            "spec changed (spec.replicas)",
+            "the other change was read before"
+        );
+        let pod = ChangedFields::between(&parent("1", 1, "a"), &parent("1", 2, "a"));
+        causes.object_changed([&Key::new("n", "p")], "Pod n/a changed", &pod);
+        assert_eq!(take(&mut causes, &all[2]), "Pod n/a changed (spec.replicas)");
+        changes(&mut causes, 3);
+        causes.settled(&Key::new("n", "p"), calm);
+        assert_eq!(take(&mut causes, &all[3]), "labels, annotations or status changed");
     }
 
     #[test]
     fn no_more_parents_are_remembered_than_the_bound() {
         let mut causes = Causes::default();
         let keys: Vec<_> = (0..=MAX_REMEMBERED).map(|nth| Key::new("n", &nth.to_string())).collect();
-        causes.object_changed(&keys, "Pod n/a changed");
+        assert!(causes.has_room(&keys));
+        causes.object_changed(&keys, "Pod n/a changed", &ChangedFields::default());
+        assert!(!causes.has_room(&keys), "no change is compared in vain");
         assert_eq!(causes.changed.len(), MAX_REMEMBERED);
         let now = Beginning {
             uid: Uid::new("u"),
@@ -192,7 +289,7 @@ mod tests {
             hooks: None,
         };
         let told: Vec<_> =
-            keys.iter().map(|key| causes.take(key, now.clone(), RetryState::default())).collect();
+            keys.iter().map(|key| causes.take(key, now.clone(), RetryState::default()).text).collect();
         assert_eq!(told[MAX_REMEMBERED - 1], "first reconcile");
         assert_eq!(told[MAX_REMEMBERED], "", "whether it is the first one is not known");
     }

@@ -25,7 +25,7 @@ use crate::reconcile::ports::{
     Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError,
     Record, Remember, WriteAnswer, WriteError,
 };
-use crate::reconcile::steps::{Decisions, Looked, MAX_STEPS, Step, WriteEnd, message};
+use crate::reconcile::steps::{Decisions, Looked, MAX_STEPS, Step, StepTime, TimedStep, WriteEnd, message};
 use crate::settled::{CacheRevision, SettledParents};
 
 /// A world whose steps are kept.
@@ -37,7 +37,7 @@ pub struct Watched<'w, W> {
 
 #[derive(Default)]
 struct Kept {
-    steps: Vec<Step>,
+    steps: Vec<TimedStep>,
     left_out: usize,
 }
 
@@ -53,31 +53,42 @@ impl<'w, W> Watched<'w, W> {
 
     /// The steps so far, in order.
     pub fn steps(&self) -> Vec<Step> {
-        self.lock().steps.clone()
+        self.lock().steps.iter().map(|one| one.step.clone()).collect()
     }
 
     /// The steps, in order, and the number of those that found no room.
-    pub fn into_steps(self) -> (Vec<Step>, usize) {
+    pub fn into_steps(self) -> (Vec<TimedStep>, usize) {
         let Kept { steps, left_out } = self.steps.into_inner().unwrap_or_else(PoisonError::into_inner);
         (steps, left_out)
     }
 
-    /// `step` is made only where it is kept. Calls, the plan and what failed have as much room again.
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<W: Observe> Watched<'_, W> {
+    /// `step` is made only where it is kept.
     fn note(&self, step: impl FnOnce() -> Step) {
-        if !self.is_kept {
-            return;
-        }
-        let (step, mut kept) = (step(), self.lock());
-        let room = if step.says_why() { 2 * MAX_STEPS } else { MAX_STEPS };
+        self.note_since(self.start(), step);
+    }
+
+    /// When a step begins, where it is kept.
+    fn start(&self) -> Option<Duration> {
+        self.is_kept.then(|| self.world.now())
+    }
+
+    /// Calls, the plan and what failed have as much room again as the other steps.
+    fn note_since(&self, began: Option<Duration>, step: impl FnOnce() -> Step) {
+        let Some(began) = began else { return };
+        let time = StepTime { began, ended: self.world.now() };
+        let (timed, mut kept) = (TimedStep { step: step(), time }, self.lock());
+        let room = if timed.step.says_why() { 2 * MAX_STEPS } else { MAX_STEPS };
         if kept.steps.len() < room {
-            kept.steps.push(step);
+            kept.steps.push(timed);
         } else {
             kept.left_out += 1;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -108,8 +119,9 @@ impl<W: Observe> Observe for Watched<'_, W> {
     }
 
     async fn read_child(&self, child: &ClaimedObject) -> Result<(), WriteError> {
+        let start = self.start();
         self.world.read_child(child).await?;
-        self.note(|| Step::Read(child.id()));
+        self.note_since(start, || Step::Read(child.id()));
         Ok(())
     }
 
@@ -152,15 +164,14 @@ impl<W: CallHooks + Observe> CallHooks for Watched<'_, W> {
         asked: ParentView<'_>,
         request: Vec<u8>,
     ) -> Result<HookAnswer, PortError> {
-        let (is_older, start) = (matches!(asked, ParentView::Older(_)), self.world.now());
+        let (is_older, start) = (matches!(asked, ParentView::Older(_)), self.start());
         let answer = self.world.call(hooks, hook, asked, request).await;
-        self.note(|| {
-            let took = self.world.now().saturating_sub(start);
+        self.note_since(start, || {
             let (usage, error) = match &answer {
                 Ok(answer) => (answer.usage, None),
                 Err(error) => (None, Some(message(error))),
             };
-            Step::Asked { hook, is_older, took, usage, error }
+            Step::Asked { hook, is_older, usage, error }
         });
         answer
     }
@@ -171,9 +182,9 @@ impl<W: CallHooks + Observe> CallHooks for Watched<'_, W> {
         states: &[Arc<Object>],
         asking: Asking,
     ) -> Result<FoundObjects, PortError> {
-        let start = self.world.now();
+        let start = self.start();
         let found = self.world.related(hooks, states, asking).await;
-        self.note(|| Step::Related(Looked::new(&found, self.world.now().saturating_sub(start))));
+        self.note_since(start, || Step::Related(Looked::new(&found)));
         found
     }
 
@@ -182,10 +193,11 @@ impl<W: CallHooks + Observe> CallHooks for Watched<'_, W> {
     }
 }
 
-impl<W: CarryOut> CarryOut for Watched<'_, W> {
+impl<W: CarryOut + Observe> CarryOut for Watched<'_, W> {
     async fn write(&self, op: &Op, reason: Option<&DeletionReason>) -> Result<WriteAnswer, WriteError> {
+        let start = self.start();
         let answer = self.world.write(op, reason).await;
-        self.note(|| {
+        self.note_since(start, || {
             let end = match &answer {
                 Ok(WriteAnswer { changed: true, .. }) => WriteEnd::Changed,
                 Ok(WriteAnswer { changed: false, .. }) => WriteEnd::NoEffect,
@@ -198,8 +210,9 @@ impl<W: CarryOut> CarryOut for Watched<'_, W> {
     }
 
     async fn dry_run(&self, write: &Op) -> Result<DryRunResult, WriteError> {
+        let start = self.start();
         let result = self.world.dry_run(write).await;
-        self.note(|| Step::Tried(write.id().clone()));
+        self.note_since(start, || Step::Tried(write.id().clone()));
         result
     }
 
@@ -216,8 +229,9 @@ impl<W: CarryOut> CarryOut for Watched<'_, W> {
         claimed: &ClaimedObject,
         parent: &Object,
     ) -> Result<Option<Arc<Object>>, WriteError> {
+        let start = self.start();
         let now = self.world.claim(claimed, parent).await?;
-        self.note(|| Step::Claimed(claimed.claim.verb(), claimed.id()));
+        self.note_since(start, || Step::Claimed(claimed.claim.verb(), claimed.id()));
         Ok(now)
     }
 
@@ -226,8 +240,9 @@ impl<W: CarryOut> CarryOut for Watched<'_, W> {
         parent: &Object,
         change: FinalizerChange<'_>,
     ) -> Result<Option<Arc<Object>>, WriteError> {
+        let start = self.start();
         let now = self.world.change_finalizers(parent, change).await?;
-        self.note(|| Step::Finalizers);
+        self.note_since(start, || Step::Finalizers);
         Ok(now)
     }
 
@@ -236,8 +251,9 @@ impl<W: CarryOut> CarryOut for Watched<'_, W> {
     }
 
     async fn delete_related(&self, op: &Op) -> Result<bool, WriteError> {
+        let start = self.start();
         let deleted = self.world.delete_related(op).await?;
-        self.note(|| Step::DeletedRelated(op.id().clone(), deleted));
+        self.note_since(start, || Step::DeletedRelated(op.id().clone(), deleted));
         Ok(deleted)
     }
 
@@ -254,7 +270,7 @@ impl<W: CarryOut> CarryOut for Watched<'_, W> {
     }
 }
 
-impl<W: Remember> Remember for Watched<'_, W> {
+impl<W: Remember + Observe> Remember for Watched<'_, W> {
     fn settled<T>(&self, act: impl FnOnce(&mut SettledParents) -> T) -> T {
         self.world.settled(act)
     }
@@ -276,8 +292,9 @@ impl<W: Remember> Remember for Watched<'_, W> {
     }
 
     async fn record_deletions(&self) -> Result<(), PortError> {
+        let start = self.start();
         self.world.record_deletions().await?;
-        self.note(|| Step::RecordedDeletions);
+        self.note_since(start, || Step::RecordedDeletions);
         Ok(())
     }
 
@@ -286,10 +303,12 @@ impl<W: Remember> Remember for Watched<'_, W> {
     }
 }
 
-impl<W: Record> Record for Watched<'_, W> {
+impl<W: Record + Observe> Record for Watched<'_, W> {
     fn record(&self, parent: &Object, fact: Fact<'_>) {
-        if let Fact::Planned { plan, .. } = &fact {
-            self.note(|| Step::Planned(Decisions::of(&plan.children)));
+        match &fact {
+            Fact::Planned { plan, .. } => self.note(|| Step::Planned(Decisions::of(plan))),
+            Fact::StatusLeft(why) => self.note(|| Step::StatusLeft(*why)),
+            _ => {}
         }
         self.world.record(parent, fact);
     }

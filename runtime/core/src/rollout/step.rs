@@ -180,6 +180,18 @@ impl Progress {
         };
         json!({"type": ConditionType::Updated.as_str(), "status": status, "reason": reason, "message": message})
     }
+
+    /// Why the children of a parent in `home` that are at older revisions do not move in this step.
+    pub fn why_others_wait(&self, home: &str) -> Option<String> {
+        const TURN: &str = "it stays at an older revision until its turn in the rollout, which";
+        match self {
+            Self::Done => None,
+            Self::Moved(child) => Some(format!("{TURN} moves {} now", child_name(home, child))),
+            Self::Waits(child, not_ready) => {
+                Some(format!("{TURN} waits for {}: {not_ready}", child_name(home, child)))
+            }
+        }
+    }
 }
 
 /// Puts the condition into the status that a hook wants; one that the hook echoes is replaced. Conditions that are no list
@@ -346,7 +358,15 @@ mod tests {
         assert_eq!(of(Progress::Moved(pod("a"))), condition("False", "RolloutProgressing", "updating Pod a"));
         let waits = Progress::Waits(pod("a"), NotReady::NoCondition("Ready".into()));
         let message = "waiting for Pod a: status.conditions has no Ready";
-        assert_eq!(of(waits), condition("False", "RolloutWaiting", message));
+        assert_eq!(of(waits.clone()), condition("False", "RolloutWaiting", message));
+        let others = [Progress::Done, Progress::Moved(pod("a")), waits].map(|it| it.why_others_wait("n"));
+        let turn = "it stays at an older revision until its turn in the rollout, which";
+        let expected = [
+            None,
+            Some(format!("{turn} moves Pod a now")),
+            Some(format!("{turn} waits for Pod a: status.conditions has no Ready")),
+        ];
+        assert_eq!(others, expected);
     }
 
     #[test]

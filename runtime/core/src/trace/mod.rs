@@ -2,6 +2,7 @@
 
 pub mod recent;
 pub mod settled;
+pub mod spans;
 
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::hook::Usage;
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
-use crate::reconcile::outcome::{Changed, Failure, Retry};
-use crate::reconcile::steps::{Decisions, Step, WriteEnd};
+use crate::reconcile::outcome::{Changed, Failure, Retry, StatusLeft};
+use crate::reconcile::steps::{Decisions, Step, StepTime, TimedStep, WriteEnd};
+use crate::reconcile::trigger::ReconcileCause;
 use crate::shorten_middle;
 use settled::SettledTriggers;
 
@@ -47,6 +49,9 @@ pub struct ReconcileTrace {
     pub began: String,
     pub took_us: u64,
     pub cause: String,
+    /// Paths of the fields that changed, of the object that the cause names or of the parent; `…` at the end: there are more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed_fields: Vec<String>,
     pub steps: Vec<TracedStep>,
     /// Steps that found no room.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -55,6 +60,9 @@ pub struct ReconcileTrace {
     /// The delay after which the next reconcile comes, where one was asked for or a failure is repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_us: Option<u64>,
+    /// The delay until the controller's next resync begins, where nothing else was left to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_resync_us: Option<u64>,
     /// Triggers after it that changed nothing, where it is the latest trace of its parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<SettledTriggers>,
@@ -126,6 +134,8 @@ pub enum TracedStep {
         reason: Option<String>,
         end: TracedWriteEnd,
     },
+    /// The status of the parent was not written.
+    StatusLeft { why: StatusLeft },
     /// A related object was deleted; false where it was gone.
     DeletedRelated { object: TracedObject, deleted: bool },
 }
@@ -172,47 +182,64 @@ pub enum TraceEnd {
 /// What is known of a reconcile beside its steps.
 #[derive(Debug)]
 pub struct Reconciled<'a> {
+    /// Its kind and name.
     pub controller: &'a str,
     pub resource: &'a Resource,
     pub parent: &'a Object,
     pub began: String,
     pub took: Duration,
-    pub cause: String,
+    pub cause: ReconcileCause,
     pub end: TraceEnd,
     pub next: Option<Duration>,
+    pub next_resync: Option<Duration>,
 }
 
 impl ReconcileTrace {
-    /// `left_out`: steps that were not kept.
-    pub fn new(reconciled: Reconciled<'_>, steps: &[Step], left_out: usize) -> Self {
-        let Reconciled { controller, resource, parent, began, took, cause, end, next } = reconciled;
+    /// With the time of each of its steps. `left_out`: steps that were not kept.
+    pub fn new(reconciled: Reconciled<'_>, steps: &[TimedStep], left_out: usize) -> (Self, Vec<StepTime>) {
+        let Reconciled { controller, resource, parent, began, took, cause, end, .. } = reconciled;
         let mut room = MAX_SHOWN;
         let mut left_out = left_out;
-        let mut traced = Vec::new();
-        for step in steps {
+        let (mut traced, mut times) = (Vec::new(), Vec::new());
+        for timed in steps {
+            let step = &timed.step;
             // What says why has room of its own.
             let has_room = if step.says_why() { traced.len() < 2 * MAX_SHOWN } else { room > 0 };
-            let Some(one) = TracedStep::of(step) else { continue };
+            let Some(one) = TracedStep::of(step, micros(timed.time.took())) else { continue };
             if !has_room {
                 left_out += 1;
                 continue;
             }
             room -= usize::from(!step.says_why());
             traced.push(one);
+            times.push(timed.time);
         }
-        Self {
+        let trace = Self {
             controller: controller.to_owned(),
             parent: TracedObject::new(resource, &parent.key),
             generation: parent.generation,
             resource_version: parent.version.as_str().to_owned(),
             began,
             took_us: micros(took),
-            cause: message(&cause),
+            cause: message(&cause.text),
+            changed_fields: cause.fields.into_paths(),
             steps: traced,
             left_out,
             end,
-            next_us: next.map(micros),
+            next_us: reconciled.next.map(micros),
+            next_resync_us: reconciled.next_resync.map(micros),
             settled: None,
+        };
+        (trace, times)
+    }
+
+    /// The cause with the fields that changed.
+    pub fn whole_cause(&self) -> String {
+        let Self { cause, changed_fields, .. } = self;
+        if changed_fields.is_empty() {
+            cause.clone()
+        } else {
+            format!("{cause} ({})", changed_fields.join(", "))
         }
     }
 
@@ -251,12 +278,12 @@ impl TracedObject {
 
 impl TracedStep {
     /// `None`: people learn nothing by it.
-    fn of(step: &Step) -> Option<Self> {
+    fn of(step: &Step, took_us: u64) -> Option<Self> {
         Some(match step {
             Step::Related(looked) if looked.answers == 0 && looked.error.is_none() => return None,
             Step::Related(looked) => Self::Related {
                 earlier: looked.answers > 0 && looked.earlier == looked.answers,
-                took_us: micros(looked.took),
+                took_us,
                 usage: looked.usage,
                 rules: looked.rules,
                 objects: looked.objects,
@@ -267,10 +294,10 @@ impl TracedStep {
             Step::Claimed(verb, id) => {
                 Self::Claimed { verb: (*verb).to_owned(), object: TracedObject::of(id) }
             }
-            Step::Asked { hook, is_older, took, usage, error } => Self::Called {
+            Step::Asked { hook, is_older, usage, error } => Self::Called {
                 hook: hook.to_string(),
                 older: *is_older,
-                took_us: micros(*took),
+                took_us,
                 usage: *usage,
                 error: error.clone(),
             },
@@ -283,6 +310,7 @@ impl TracedStep {
                 reason: reason.as_deref().map(message),
                 end: TracedWriteEnd::of(end),
             },
+            Step::StatusLeft(why) => Self::StatusLeft { why: *why },
             Step::DeletedRelated(id, deleted) => {
                 Self::DeletedRelated { object: TracedObject::of(id), deleted: *deleted }
             }
@@ -322,9 +350,11 @@ impl TracedStep {
             | Self::Wrote { object, .. }
             | Self::DeletedRelated { object, .. } => (Some(object), &[], &[]),
             Self::Planned { writes, left, .. } => (None, writes, left),
-            Self::Finalizers | Self::Related { .. } | Self::Called { .. } | Self::RecordedDeletions => {
-                (None, &[], &[])
-            }
+            Self::Finalizers
+            | Self::Related { .. }
+            | Self::Called { .. }
+            | Self::RecordedDeletions
+            | Self::StatusLeft { .. } => (None, &[], &[]),
         };
         let (writes, left) = (writes.iter().map(|it| &it.object), left.iter().map(|it| &it.object));
         one.into_iter().chain(writes).chain(left)
@@ -364,3 +394,6 @@ fn micros(time: Duration) -> u64 {
 fn is_zero(number: &usize) -> bool {
     *number == 0
 }
+
+#[cfg(test)]
+mod tests;

@@ -260,10 +260,12 @@ mod tests {
             began: String::new(),
             took_us: 0,
             cause: cause.to_owned(),
+            changed_fields: Vec::new(),
             steps: Vec::new(),
             left_out: 0,
             end: TraceEnd::Unchanged,
             next_us: None,
+            next_resync_us: None,
             settled: None,
         }
     }

@@ -156,9 +156,17 @@ fn a_reconcile_shows_its_steps_and_a_settled_one_has_none_but_reads() {
         "Asked { hook: Sync, is_older: false",
         "Planned(Decisions { writes: [(\"create\"",
         "Wrote { verb: \"create\"",
+        "StatusLeft(PutOff)",
     ];
     assert!(steps.iter().zip(begins).all(|(step, begin)| step.starts_with(begin)), "{steps:?}");
     assert_eq!(steps.len(), begins.len(), "{steps:?}");
+    server.does(Deed::Deliver { of: WatchOf::Children, events: 1 });
+    server.does(Deed::Reconcile(0));
+    let steps = shown(&server);
+    assert!(steps.last().is_some_and(|last| last.starts_with("Wrote { verb: \"status\"")), "{steps:?}");
+    server.does(Deed::Reconcile(0));
+    let steps = shown(&server);
+    assert_eq!(steps.last().map(String::as_str), Some("StatusLeft(Unchanged)"), "{steps:?}");
     server.settle_all();
     server.does(Deed::Reconcile(0));
     let steps = shown(&server);

@@ -75,7 +75,7 @@ impl RequestError {
     }
 
     /// A right is missing.
-    pub(crate) fn is_ungranted(&self) -> bool {
+    pub fn is_ungranted(&self) -> bool {
         matches!(self.kind, RequestErrorKind::Ungranted(_))
     }
 

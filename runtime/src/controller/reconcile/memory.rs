@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use metahook_core::pacing::memory::{UsualNeed, next_reservation};
 use metahook_core::reconcile::outcome::RetryState;
 use metahook_core::reconcile::sequence::Start;
+use metahook_core::reconcile::trigger::ReconcileCause;
 
 use crate::controller::ControllerData;
 use crate::memory::{MemoryBudget, MemoryTooLarge, Reservation};
@@ -31,7 +32,7 @@ pub(super) struct Attempts {
     /// An attempt wrote finalizers or claims.
     pub(super) wrote: bool,
     /// Why the reconcile takes place, where the log or a trace has it.
-    pub(super) cause: Option<String>,
+    pub(super) cause: Option<ReconcileCause>,
 }
 
 impl ReconcileMemory {

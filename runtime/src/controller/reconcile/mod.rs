@@ -13,7 +13,7 @@ mod tests;
 mod world;
 mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use metahook_core::api::reason::EventReason;
 use metahook_core::controller_metrics::ReconcileResult;
@@ -26,6 +26,7 @@ use metahook_core::reconcile::ports::PortError;
 use metahook_core::reconcile::sequence::{Reached, ReconcileReport, reconcile};
 use metahook_core::reconcile::watched::Watched;
 use metahook_core::trace::TraceEnd;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::cluster::discovery::Discovery;
@@ -35,6 +36,7 @@ use crate::controller::hooks::HookCaller;
 use crate::controller::related::RelatedObjects;
 use crate::controller::{Context, ControllerData};
 use crate::sync::lock;
+use crate::telemetry::reconcile_span;
 use memory::{Attempts, ReconcileMemory};
 use observe::Course;
 use parents::Parents;
@@ -53,6 +55,8 @@ pub(crate) struct Reconciler {
     manager: Arc<str>,
     memory: ReconcileMemory,
     heavy_work: HeavyWorkLimiter,
+    /// When the next resync begins; `None`: the controller has none.
+    next_resync: Mutex<Option<Instant>>,
 }
 
 impl Reconciler {
@@ -78,7 +82,18 @@ impl Reconciler {
         let manager = Arc::clone(&context.options.applying.manager);
         let memory = ReconcileMemory::new(context.memory.clone());
         let heavy_work = context.cluster.heavy_work.clone();
-        Self { data, parents, hooks, related, writer, discovery, manager, memory, heavy_work }
+        Self {
+            data,
+            parents,
+            hooks,
+            related,
+            writer,
+            discovery,
+            manager,
+            memory,
+            heavy_work,
+            next_resync: Mutex::default(),
+        }
     }
 
     /// The entry point of workers: the one place where a result becomes an outcome for the queue, an Event and a log line.
@@ -98,7 +113,8 @@ impl Reconciler {
             let run = Box::pin(self.attempt(Arc::clone(&parent), retry_state, &mut attempts));
             // At the level of errors: warnings keep it where less is not logged.
             let span = tracing::error_span!("reconcile", controller = %self.data.object.key, parent = %key);
-            let outcome = run.instrument(span).await;
+            let sent = self.data.traces.begin_span(|| self.data.elapsed());
+            let outcome = reconcile_span::within(sent, run.instrument(span)).await;
             self.parents.forget_if_gone(&parent.uid);
             if let Some(outcome) = outcome {
                 return outcome;
@@ -126,7 +142,7 @@ impl Reconciler {
         // It may have changed while this waited; where it is gone, another attempt sees it.
         let now = self.data.parents.get(&parent.key)?;
         let world = Attempt::new(self, &memory, &parent.key, retry_state);
-        let watched = Watched::keeping(self.data.traces.are_kept(), &world);
+        let watched = Watched::keeping(self.data.traces.are_wanted(), &world);
         let report = reconcile(&watched, now, attempts.start(retry_state)).await;
         course.steps = watched.into_steps();
         course.changing = world.changing();
@@ -156,7 +172,7 @@ impl Reconciler {
                 self.parents.changing.forget(&parent.key);
                 self.data.meter.counts().skipped(1);
                 tracing::debug!("settled");
-                self.data.traces.count_settled([(&parent.key, course.cause.into())]);
+                self.data.traces.count_settled([(&parent.key, course.cause.to_string().into())]);
                 return Outcome::Settled(None);
             }
             Reached::Paused => {

@@ -2,14 +2,14 @@
 //! shows.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::reconcile::outcome::{Changed, Outcome, Retry, RetryState};
-use metahook_core::reconcile::steps::Step;
-use metahook_core::reconcile::trigger::{Beginning, RESYNC};
+use metahook_core::reconcile::steps::TimedStep;
+use metahook_core::reconcile::trigger::{Beginning, RESYNC, ReconcileCause};
 use metahook_core::trace::recent::PrintedTrace;
 use metahook_core::trace::{self, ReconcileTrace, TraceEnd};
 
@@ -18,17 +18,17 @@ use super::{ReconcileError, Reconciler};
 use crate::controller::observer::{Observed, ReconcileEnd, Reconciled};
 use crate::controller::traces::print_time;
 use crate::sync::lock;
-use crate::telemetry::error_chain;
+use crate::telemetry::{error_chain, reconcile_span};
 
 /// What is known of a reconcile until its end.
 pub(super) struct Course {
     start: Instant,
     /// Why it takes place; empty where neither the log nor a trace has it.
-    pub(super) cause: String,
+    pub(super) cause: ReconcileCause,
     /// What it began with, where somebody observes.
     pub(super) observed: Option<Beginning>,
     /// The steps, and the number of those that found no room.
-    pub(super) steps: (Vec<Step>, usize),
+    pub(super) steps: (Vec<TimedStep>, usize),
     /// The place that the plan changes, of a parent that is watched.
     pub(super) changing: Option<String>,
 }
@@ -38,7 +38,8 @@ impl Reconciler {
         let beginning = || Beginning::of(parent, self.hooks.identity());
         if attempts.cause.is_none() && self.data.tells_causes() {
             let cause = lock(&self.data.causes).take(&parent.key, beginning(), retry_state);
-            tracing::debug!(cause, "reconcile");
+            let fields = (!cause.fields.is_empty()).then(|| tracing::field::display(&cause.fields));
+            tracing::debug!(cause = &*cause.text, changed_fields = fields, "reconcile");
             attempts.cause = Some(cause);
         }
         let cause = attempts.cause.clone().unwrap_or_default();
@@ -46,31 +47,47 @@ impl Reconciler {
             start: Instant::now(),
             cause,
             observed: self.data.observer.is_observed().then(beginning),
-            steps: <(Vec<Step>, usize)>::default(),
+            steps: <(Vec<TimedStep>, usize)>::default(),
             changing: None,
         }
     }
 
-    /// Keeps the trace of a reconcile that ended.
+    /// Keeps the trace of a reconcile that ended, and sends its spans.
     pub(super) fn trace(&self, parent: &Object, course: Course, end: TraceEnd, outcome: Outcome) {
+        if !self.data.traces.are_wanted() {
+            return;
+        }
         let resource = &self.data.parents.resource;
-        self.data.traces.add(|| {
-            let Course { start, cause, steps: (steps, left_out), .. } = course;
-            let took = start.elapsed();
-            let began = Timestamp::now().checked_sub(took).unwrap_or_default();
-            let reconciled = trace::Reconciled {
-                controller: self.data.traces.controller(),
-                resource,
-                parent,
-                began: print_time(began),
-                took,
-                cause,
-                end,
-                next: outcome.delay(),
-            };
-            let trace = ReconcileTrace::new(reconciled, &steps, left_out);
-            (&parent.key, PrintedTrace::new((resource, &parent.key), trace))
-        });
+        let Course { start, cause, steps: (steps, left_out), .. } = course;
+        let took = start.elapsed();
+        let began = Timestamp::now().checked_sub(took).unwrap_or_default();
+        let reconciled = trace::Reconciled {
+            controller: self.data.traces.controller(),
+            resource,
+            parent,
+            began: print_time(began),
+            took,
+            cause,
+            end,
+            next: outcome.delay(),
+            next_resync: self.until_resync(outcome),
+        };
+        let (trace, times) = ReconcileTrace::new(reconciled, &steps, left_out);
+        if let Some(span) = reconcile_span::current() {
+            span.end(&trace, &times);
+        }
+        self.data.traces.add(|| (&parent.key, PrintedTrace::new((resource, &parent.key), trace)));
+    }
+
+    pub(crate) fn set_next_resync(&self, next: tokio::time::Instant) {
+        *lock(&self.next_resync) = Some(next);
+    }
+
+    /// The delay until the next resync, where it may be the next thing to happen.
+    fn until_resync(&self, outcome: Outcome) -> Option<Duration> {
+        let waits = matches!(outcome, Outcome::Settled(_) | Outcome::NoEffect(_));
+        let next = lock(&self.next_resync).filter(|_| waits)?;
+        Some(next.saturating_duration_since(tokio::time::Instant::now()))
     }
 
     /// Counts the parents of a resync that need no reconcile. `needing`: those that need one, in the same order.

@@ -260,6 +260,8 @@ impl Record for Attempt<'_> {
                 *lock(&self.changing) = reconciler.changing(parent, plan, self.retry_state);
             }
             Fact::TwoAnswers(hook) => reconciler.record_two_answers(parent, hook),
+            // A trace has it as a step.
+            Fact::StatusLeft(_) => {}
         }
     }
 }

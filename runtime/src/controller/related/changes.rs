@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, Resource};
 use metahook_core::pacing::lanes::Cause;
+use metahook_core::reconcile::changed_fields::ChangedFields;
 use metahook_core::related::pending::{NextChange, PendingChange};
 use metahook_core::related::related_index::{Matching, NamespaceMatching};
 
@@ -110,7 +111,8 @@ impl RelatedObjects {
 
     fn add_concerned(&self, resource: &Resource, keys: BTreeSet<Key>, change: &PendingChange<Writer>) {
         let how = if change.ended { "came or went" } else { "changed" };
-        self.data.note_cause(&keys, resource, &change.key, how);
+        // The object before the change is no longer held here.
+        self.data.note_cause(&keys, (resource, &change.key), how, ChangedFields::default);
         let origin = ChangeOrigin { by: change.by.as_ref(), ended: change.ended };
         self.data.add_concerned(&self.queue, keys, origin, Cause::Related);
     }

@@ -18,6 +18,7 @@ use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{Key, Uid};
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::pacing::{ResyncRounds, resync_delay};
+use metahook_core::reconcile::changed_fields::ChangedFields;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -27,7 +28,7 @@ use crate::controller::hooks::HookCaller;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::related::RelatedObjects;
 use crate::controller::runner::{StartReason, StopReason};
-use crate::controller::{ChangeOrigin, Context};
+use crate::controller::{ChangeOrigin, Context, changed_fields};
 use crate::queue::{self, Queue, Throttle, Workers};
 use crate::store::listeners::ObjectChanges;
 use crate::store::{Change, Store};
@@ -79,7 +80,9 @@ impl ParentQueue {
         }
         spawn_triggers(self);
         if let Some(period) = period {
-            let resync = resync(Arc::clone(&self.reconciler), Arc::clone(&self.queue), period);
+            let first = Instant::now() + ResyncRounds::first_start(self.reconciler.parents.count(), period);
+            self.reconciler.set_next_resync(first);
+            let resync = resync(Arc::clone(&self.reconciler), Arc::clone(&self.queue), first, period);
             self.tasks.spawn(resync);
         }
         match reason {
@@ -154,12 +157,13 @@ const RESYNC_CHUNK: usize = 128;
 
 /// Checks all parents once in each period. Those that need a reconcile are added evenly over the period; to check the
 /// settled ones costs next to nothing.
-async fn resync(reconciler: Arc<Reconciler>, queue: Arc<Queue<Key>>, period: Duration) {
-    let mut next = Instant::now() + ResyncRounds::first_start(reconciler.parents.count(), period);
+async fn resync(reconciler: Arc<Reconciler>, queue: Arc<Queue<Key>>, first: Instant, period: Duration) {
+    let mut next = first;
     loop {
         tokio::time::sleep_until(next).await;
         let start = Instant::now();
         next = start + period;
+        reconciler.set_next_resync(next);
         let mut rounds = ResyncRounds::new(reconciler.parents.count(), period);
         let mut last = None;
         loop {
@@ -231,7 +235,7 @@ impl Trigger {
     }
 
     fn changed(&self, change: &Change) {
-        let object = &change.object;
+        let (object, data) = (&change.object, &self.reconciler.data);
         let keys = if self.child { self.child(object, &BTreeSet::new()) } else { self.parent(object) };
         if self.child
             && let Some(key) = object.key()
@@ -241,10 +245,14 @@ impl Trigger {
                 (Some(_), Some(_)) => "changed",
                 (Some(_), None) => "went",
             };
-            self.reconciler.data.note_cause(&keys, &self.store.resource, key, how);
+            let fields =
+                || if data.is_own(change) { ChangedFields::default() } else { changed_fields(object) };
+            data.note_cause(&keys, (&self.store.resource, key), how, fields);
+        } else if !keys.is_empty() {
+            data.note_parent_change(change);
         }
         let cause = || if self.child { Cause::Related } else { trigger::parent_cause(object) };
-        self.reconciler.data.add_changed(&self.queue, keys, change, cause);
+        data.add_changed(&self.queue, keys, change, cause);
     }
 
     /// There were too many changes to remember how the object changed, and by whom.

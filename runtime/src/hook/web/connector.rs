@@ -50,7 +50,7 @@ fn record(moment: Moment) {
 
 /// Makes connections.
 #[derive(Clone)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     tcp: HttpConnector<Resolver>,
     tls: TlsConnector,
     proxies: Proxies,
@@ -145,7 +145,7 @@ impl Service<Uri> for Connector {
 }
 
 /// A connection to a webhook, or to a proxy.
-pub(super) struct WebConnection {
+pub(crate) struct WebConnection {
     stream: MaybeHttpsStream<TcpConnection>,
     /// A proxy reads its requests, which name the whole URL.
     asks_proxy: bool,

@@ -24,7 +24,7 @@ use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, PROXY_AUTHORIZATION,
     USER_AGENT,
 };
-use http::{HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use metahook_core::api::SpecError;
@@ -40,14 +40,18 @@ use crate::cluster::transport::{MAX_WEBHOOK_DELAY, busy};
 use crate::memory::{MemoryShort, Reservation};
 use crate::telemetry::error_chain;
 use crate::telemetry::metrics::WebMeter;
+use crate::telemetry::reconcile_span;
 use answer::BodyError;
 use connector::measured;
-use pools::Pool;
+pub(crate) use pools::Pool;
 pub use pools::Pools;
 pub use redirect::RedirectPolicy;
 use redirect::{Hop, MAX_REDIRECTS};
 use trust::TrustSource;
 pub(crate) use trust::{TrustError, TrustState};
+
+/// The trace that a request belongs to, by W3C Trace Context.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 const OUR_NAME: &str = concat!("metahook/", env!("CARGO_PKG_VERSION"));
 
@@ -294,12 +298,11 @@ impl Webhook {
         if let Some(authorization) = authorization.filter(|_| hop.with_credentials) {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
-        // A request over TLS goes through a tunnel, which has its own.
-        if hop.uri.scheme_str() == Some("http")
-            && let Ok(Some(proxy)) = self.pools.proxies.towards(&hop.uri)
-            && let Some(authorization) = proxy.authorization()
-        {
-            headers.insert(PROXY_AUTHORIZATION, authorization.clone());
+        if let Some(authorization) = self.pools.proxy_authorization(&hop.uri) {
+            headers.insert(PROXY_AUTHORIZATION, authorization);
+        }
+        if let Some(parent) = reconcile_span::current().and_then(|span| span.traceparent()) {
+            headers.insert(TRACEPARENT, parent);
         }
         request
     }

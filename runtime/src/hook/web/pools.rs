@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{HeaderValue, Uri};
 use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::dns::GaiResolver;
@@ -20,7 +21,7 @@ use tokio_rustls::rustls::{ClientConfig, Error};
 use crate::cluster::proxies::Proxies;
 use crate::hook::web::connector::{Connector, Resolver};
 use crate::hook::web::redirect::RedirectPolicy;
-use crate::hook::web::tls::TlsSettings;
+use crate::hook::web::tls::{TlsSettings, certificates};
 use crate::sync::lock;
 
 /// A connection on which nothing is asked for so long is closed.
@@ -30,9 +31,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// Connections by server.
-pub(super) type Pool = Arc<WebClient>;
+pub(crate) type Pool = Arc<WebClient>;
 
-type WebClient = Client<Connector, Full<Bytes>>;
+pub(crate) type WebClient = Client<Connector, Full<Bytes>>;
 
 /// The pools that all webhooks of the server share, one for each way to trust and to be trusted; the settings of all of them.
 pub struct Pools {
@@ -87,6 +88,24 @@ impl Pools {
         let pool = Arc::new(self.pool(settings.config(system)?));
         in_use.insert(digest, Arc::downgrade(&pool));
         Ok(pool)
+    }
+
+    /// A pool for others than webhooks. `pem`: authorities that are trusted in place of the system's.
+    ///
+    /// # Errors
+    /// There is no authority that can be used.
+    pub(crate) fn trusting_pem(&self, pem: Option<&[u8]>) -> Result<Pool, String> {
+        let read = |pem| certificates(pem).ok_or_else(|| "there is no certificate in PEM".to_owned());
+        let authorities = pem.map(read).transpose()?;
+        let settings = TlsSettings { authorities, ..TlsSettings::default() };
+        self.get(&settings).map_err(|error| error.to_string())
+    }
+
+    /// The header that a proxy on the way to `uri` wants of a request without TLS: a request over TLS goes through a tunnel,
+    /// which has its own.
+    pub(crate) fn proxy_authorization(&self, uri: &Uri) -> Option<HeaderValue> {
+        let proxy = self.proxies.towards(uri).ok()??;
+        proxy.authorization().filter(|_| uri.scheme_str() == Some("http")).cloned()
     }
 
     fn pool(&self, tls: ClientConfig) -> WebClient {

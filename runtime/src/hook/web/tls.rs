@@ -7,6 +7,7 @@ use metahook_core::hash::{Fingerprint, Fingerprinter};
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::client::{WebPkiServerVerifier, verify_server_name};
 use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{
@@ -76,6 +77,12 @@ impl TlsSettings {
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
         Ok(config)
     }
+}
+
+/// Certificates that can be used; there is one at least.
+pub(super) fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+    let all: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
+    (!all.is_empty()).then_some(all)
 }
 
 /// Verifies certificates by the usual checks, but a certificate that is itself in the bundle may be one of an authority:

@@ -13,15 +13,15 @@ use metahook_core::api::trust::{Authorities, AuthorizationSource, CheckedTrust, 
 use metahook_core::api::url::{Credentials, basic};
 use tokio::sync::watch;
 use tokio_rustls::rustls::Error;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::named_objects::{
     Follower, ObjectWatches, Reference, ReferenceKind, ReferenceState, any_changed,
 };
 use crate::hook::web::pools::{Pool, Pools};
-use crate::hook::web::tls::{Identity, TlsSettings};
+use crate::hook::web::tls::{Identity, TlsSettings, certificates};
 
 /// How a webhook is reached at the moment.
 #[derive(Clone)]
@@ -275,10 +275,4 @@ fn secret_header(value: String) -> Option<HeaderValue> {
     let mut value = HeaderValue::try_from(value).ok()?;
     value.set_sensitive(true);
     Some(value)
-}
-
-/// Certificates that can be used; there is one at least.
-fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
-    let all: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
-    (!all.is_empty()).then_some(all)
 }

@@ -34,7 +34,8 @@ pub(super) const BANNED: [(&str, &[&str], &str); 3] = [
 ];
 
 /// Crates of which the server has two versions, because others ask for them.
-const DUPLICATES: [&str; 6] = ["base64", "cpufeatures", "getrandom", "hashbrown", "io-lifetimes", "syn"];
+const DUPLICATES: [&str; 8] =
+    ["base64", "cpufeatures", "getrandom", "hashbrown", "io-lifetimes", "rand", "rand_core", "syn"];
 
 /// Crates under a licence that is not allowed, in lines of `cargo tree` that are a package, `|` and its licence.
 pub(super) fn licences(tree: &str) -> Vec<String> {

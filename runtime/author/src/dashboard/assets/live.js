@@ -1,5 +1,5 @@
 "use strict";
-// The parts of a page that change (data-live) are fetched again every few seconds. What a user opened, focused or selected stays.
+// The parts of a page that change (data-live) are fetched again every few seconds. What a user opened, focused, scrolled or selected stays.
 
 const INTERVAL = 3000;
 const toggle = document.getElementById("live");
@@ -12,6 +12,7 @@ function replace(part, next) {
   const isSelected = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
   if (!next || isSelected || next.innerHTML === part.innerHTML) return;
   const open = [...part.querySelectorAll("details[open]")].map((it) => it.id);
+  const places = [...part.querySelectorAll(".wide")].map((it) => [it.id, it.scrollLeft]);
   const focused = part.contains(document.activeElement) ? document.activeElement.id : "";
   const fresh = document.importNode(next, true);
   for (const id of open) {
@@ -19,6 +20,10 @@ function replace(part, next) {
     if (details) details.open = true;
   }
   part.replaceChildren(...fresh.childNodes);
+  for (const [id, left] of places) {
+    const table = document.getElementById(id);
+    if (table) table.scrollLeft = left;
+  }
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
@@ -48,7 +53,6 @@ toggle.hidden = false;
 toggle.addEventListener("click", () => {
   isLive = !isLive;
   toggle.setAttribute("aria-pressed", String(isLive));
-  toggle.textContent = isLive ? "Live" : "Stopped";
   refresh();
 });
 document.addEventListener("visibilitychange", refresh);

@@ -3,7 +3,8 @@
 use maud::{Markup, html};
 use metahook_core::counted;
 
-use super::{Tone, badge, layout, meaning, rate, tone};
+use super::site::Site;
+use super::{Tone, badge, layout, meaning, rate, state, tone, wide};
 use crate::dashboard::charts::sparkline;
 use crate::dashboard::reader::{Cluster, RunningLine};
 use crate::status::{ControllerLine, age};
@@ -11,20 +12,20 @@ use crate::status::{ControllerLine, age};
 /// Controllers that are listed. A search finds the others.
 const MAX_LISTED: usize = 200;
 
-pub(crate) fn page(cluster: &Cluster, search: &str) -> Markup {
+pub(crate) fn page(site: &Site, cluster: &Cluster, search: &str) -> Markup {
     let wanted = search.to_lowercase();
     let mut found: Vec<_> =
         cluster.controllers.iter().filter(|one| one.line.name.to_lowercase().contains(&wanted)).collect();
-    // Those that need somebody come first.
+    // Controllers that need a person come first.
     found.sort_by(|one, other| key(&one.line).cmp(&key(&other.line)));
     let all = cluster.controllers.len();
     let fixed = html! {
         h1 { "Controllers" }
         @if all > 1 {
-            form .filter role="search" {
+            form .filter role="search" aria-label="Controllers" {
                 label { span { "Name" } input type="search" name="search" value=(search); }
                 button { "Search" }
-                @if !search.is_empty() { a href="/" { "All" } }
+                @if !search.is_empty() { a href=(site.link("/")) { "All" } }
             }
         }
     };
@@ -37,7 +38,8 @@ pub(crate) fn page(cluster: &Cluster, search: &str) -> Markup {
                 p { "There are no controllers. " code { "metahook new NAME" } " writes a first one, and " code { "metahook apply -f NAME" } " brings it here." }
             } @else {
                 p .quiet { (summary(cluster)) }
-                div .wide { (table(&found)) }
+                (wide("all-controllers", "Controllers", &table(site, &found)))
+                (meanings(&found))
                 @if found.len() > MAX_LISTED {
                     p { (found.len() - MAX_LISTED) " more: search for their names." }
                 }
@@ -45,7 +47,7 @@ pub(crate) fn page(cluster: &Cluster, search: &str) -> Markup {
             }
         }
     };
-    layout("Controllers", &fixed, &main)
+    layout(site, "Controllers", &fixed, &main)
 }
 
 fn key(line: &ControllerLine) -> (u8, &str, &str) {
@@ -66,7 +68,7 @@ fn summary(Cluster { controllers, .. }: &Cluster) -> String {
     }
 }
 
-fn table(found: &[&RunningLine]) -> Markup {
+fn table(site: &Site, found: &[&RunningLine]) -> Markup {
     let count = |count: Option<i64>| count.map_or_else(|| "–".to_owned(), |count| count.to_string());
     html! {
         table {
@@ -81,9 +83,9 @@ fn table(found: &[&RunningLine]) -> Markup {
             tbody {
                 @for RunningLine { line, running } in found.iter().take(MAX_LISTED) {
                     tr {
-                        th scope="row" { a id={ "c-" (line.kind) "-" (line.name) } href={ "/controllers/" (line.kind) "/" (line.name) } { (line.name) } }
+                        th scope="row" { a id={ "c-" (line.kind) "-" (line.name) } href=(site.link(&format!("/controllers/{}/{}", line.kind, line.name))) { (line.name) } }
                         td .quiet { (line.kind) }
-                        td title=(meaning(&line.reason)) { (badge(tone(line), state(line))) }
+                        td { (badge(tone(line), state(line))) }
                         td .number { (count(line.parents)) }
                         td .number .failure[line.failing.is_some_and(|failing| failing > 0)] { (count(line.failing)) }
                         td .number { (count(line.paused)) }
@@ -102,6 +104,53 @@ fn table(found: &[&RunningLine]) -> Markup {
     }
 }
 
-fn state(line: &ControllerLine) -> &str {
-    if line.reason.is_empty() { &line.ready } else { &line.reason }
+/// The meaning of each state that the table has, the most urgent one first.
+fn meanings(found: &[&RunningLine]) -> Markup {
+    let mut states: Vec<(Tone, &str, String)> = Vec::new();
+    for RunningLine { line, .. } in found.iter().take(MAX_LISTED) {
+        let (tone, state) = (tone(line), state(line));
+        let is_new = !states.iter().any(|(_, other, _)| *other == state);
+        let text = meaning(&line.reason);
+        if is_new && tone != Tone::Good && !text.is_empty() {
+            states.push((tone, state, text));
+        }
+    }
+    html! {
+        @if !states.is_empty() {
+            dl { @for (tone, state, text) in &states { dt { (badge(*tone, state)) } dd { (text) } } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(name: &str, ready: &str, reason: &str) -> RunningLine {
+        let line = ControllerLine {
+            kind: "CompositeController",
+            name: name.to_owned(),
+            ready: ready.to_owned(),
+            reason: reason.to_owned(),
+            parents: Some(1),
+            failing: Some(0),
+            paused: Some(0),
+            seen: None,
+        };
+        RunningLine { line, running: None }
+    }
+
+    #[test]
+    fn the_meaning_of_a_state_is_on_the_page_once() {
+        let controllers = vec![
+            line("a", "True", "Running"),
+            line("b", "False", "NotServed"),
+            line("c", "False", "InvalidSpec"),
+            line("d", "False", "InvalidSpec"),
+        ];
+        let page = page(&Site::for_tests(), &Cluster { controllers, gaps: Vec::new() }, "").into_string();
+        assert_eq!(page.matches("<dd>The spec is refused").count(), 1, "{page}");
+        assert!(!page.contains("title=\"") && !page.contains("<dd>The controller runs"), "{page}");
+        assert!(page.contains("href=\"/0f/controllers/CompositeController/a\""), "{page}");
+    }
 }

@@ -2,36 +2,39 @@
 
 pub(super) mod controller;
 pub(super) mod controllers;
+mod groups;
+mod numbers;
 pub(super) mod object;
+mod parents;
+pub(super) mod site;
+pub(super) mod terminal;
 
 use maud::{DOCTYPE, Markup, html};
 use metahook_core::api::reason::{ConditionReason, ConditionType};
 use metahook_core::error_chain;
-use metahook_core::trace::TracedObject;
 
 use crate::dashboard::error::PageError;
+use crate::dashboard::guard::Refusal;
 use crate::status::{ControllerLine, NO_SERVER};
+use site::Site;
 
-/// The page of an error. It is asked for again, too: the cause may go.
-pub(super) fn error(error: &PageError) -> Markup {
-    let is_shown = !matches!(error, PageError::Stranger(_) | PageError::Method);
-    layout(
-        "Nothing to show",
-        &html! {},
-        &html! {
-            section #error data-live {
-                h1 { "Nothing to show" }
-                p .failure { (error_chain(error)) }
-                @if is_shown {
-                    p { "This page asks again every few seconds. " a href="/" { "All controllers" } }
-                }
+/// The page of an error. The script asks for it again, too: the cause may go.
+pub(super) fn error(site: &Site, error: &PageError) -> Markup {
+    let may_go = !matches!(error, PageError::Method);
+    let main = html! {
+        section #error data-live {
+            h1 { "Nothing to show" }
+            p .failure { (error_chain(error)) }
+            @if may_go {
+                p { "This page asks again every few seconds. " a #all href=(site.link("/")) { "All controllers" } }
             }
-        },
-    )
+        }
+    };
+    layout(site, "Nothing to show", &html! {}, &main)
 }
 
-/// `fixed`: what stays as it is while the rest of the page is replaced, such as a field that a user writes into.
-fn layout(title: &str, fixed: &Markup, main: &Markup) -> Markup {
+/// The page of a stranger. It has no link: links have the prefix of the run.
+pub(super) fn refusal(refusal: &Refusal) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -39,16 +42,42 @@ fn layout(title: &str, fixed: &Markup, main: &Markup) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (title) " · metahook" }
-                link rel="stylesheet" href="/style.css";
+                title { "Nothing to show · metahook" }
                 link rel="icon" href="data:,";
-                script src="/live.js" defer {}
+            }
+            body {
+                main #error {
+                    h1 { "Nothing to show" }
+                    p .failure { (error_chain(refusal)) }
+                }
+            }
+        }
+    }
+}
+
+/// `fixed`: what stays as it is while the rest of the page is replaced, such as a field that a user writes into.
+fn layout(site: &Site, title: &str, fixed: &Markup, main: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · " (site.short_name()) " · metahook" }
+                link rel="stylesheet" href=(site.link("/style.css"));
+                link rel="icon" href="data:,";
+                script src=(site.link("/live.js")) defer {}
             }
             body {
                 a .skip href="#main" { "Skip to the content" }
                 header {
-                    a .brand href="/" { "metahook" }
-                    form .find action="/find" role="search" {
+                    a .brand href=(site.link("/")) { "metahook" }
+                    p .cluster {
+                        @if let Some(context) = &site.cluster.context { strong { (context) } " " }
+                        span .quiet { (site.cluster.server) }
+                    }
+                    form .find action=(site.link("/find")) role="search" aria-label="An object" {
                         label { span { "Kind" } input name="kind" placeholder="pod" required; }
                         label { span { "Name" } input name="name" placeholder="demo/hello-0" required; }
                         button { "Explain" }
@@ -92,6 +121,11 @@ fn tone(line: &ControllerLine) -> Tone {
     }
 }
 
+/// The word for how a controller stands.
+fn state(line: &ControllerLine) -> &str {
+    if line.reason.is_empty() { &line.ready } else { &line.reason }
+}
+
 /// What the reason of a controller's state means.
 fn meaning(reason: &str) -> String {
     if reason == NO_SERVER {
@@ -116,26 +150,19 @@ fn without_links(text: &str) -> String {
     plain + rest
 }
 
-/// Where the page of an object is.
-pub(super) fn object_link(TracedObject { group, resource, kind, namespace, name }: &TracedObject) -> String {
-    let query = form_urlencoded::Serializer::new(String::new())
-        .append_pair("group", group)
-        .append_pair("resource", resource)
-        .append_pair("kind", kind)
-        .append_pair("namespace", namespace)
-        .append_pair("name", name)
-        .finish();
-    format!("/object?{query}")
+/// A table that scrolls within the page, also by the keyboard. The script keeps its place by `id`.
+fn wide(id: &str, label: &str, table: &Markup) -> Markup {
+    html! { div .wide id=(id) tabindex="0" role="region" aria-label=(label) { (table) } }
 }
 
-/// Commands that show more, or do something about it.
-fn commands(lines: &[String]) -> Markup {
-    html! {
-        section .commands {
-            h2 { "In a terminal" }
-            pre { @for line in lines { code { (line) } "\n" } }
-        }
-    }
+/// A part of an `id`: letters, digits and hyphens. Others become their number, so different words stay different.
+fn id_part(word: &str) -> String {
+    let part = |one: char| match one {
+        'a'..='z' | 'A'..='Z' | '0'..='9' => one.to_string(),
+        ' ' => "-".to_owned(),
+        other => format!("_{:x}_", u32::from(other)),
+    };
+    word.chars().map(part).collect()
 }
 
 /// A number with spaces between thousands.
@@ -162,6 +189,8 @@ fn rate(rate: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use metahook_core::trace::TracedObject;
+
     use super::*;
 
     #[test]
@@ -191,9 +220,12 @@ mod tests {
     #[test]
     fn texts_of_a_cluster_are_escaped() {
         let hostile = "<script>alert(1)</script>\"'";
-        let error = PageError::Stranger(hostile.to_owned());
-        let page = super::error(&error).into_string();
+        let mut site = Site::for_tests();
+        site.cluster.context = Some(hostile.to_owned());
+        let page = error(&site, &PageError::NoPage).into_string();
         assert!(!page.contains("<script>alert") && page.contains("&lt;script&gt;"), "{page}");
+        let page = refusal(&Refusal::Host(hostile.to_owned(), 7)).into_string();
+        assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"), "{page}");
         let object = TracedObject {
             group: String::new(),
             resource: "pods".to_owned(),
@@ -201,7 +233,35 @@ mod tests {
             namespace: "n".to_owned(),
             name: "a&name=b\" onclick=\"".to_owned(),
         };
-        let link = object_link(&object);
+        let link = site.object_link(&object);
         assert!(link.ends_with("&name=a%26name%3Db%22+onclick%3D%22"), "{link}");
+    }
+
+    #[test]
+    fn each_page_names_its_cluster() {
+        let page = error(&Site::for_tests(), &PageError::NoPage).into_string();
+        assert!(page.contains("<title>Nothing to show · prod · metahook</title>"), "{page}");
+        assert!(
+            page.contains("<strong>prod</strong> <span class=\"quiet\">https://10.0.0.1:6443</span>"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn links_are_below_the_prefix_and_strangers_are_shown_none() {
+        let page = error(&Site::for_tests(), &PageError::NoPage).into_string();
+        let links = ["href=\"", "src=\"", "action=\""].map(|link| page.split(link).skip(1));
+        for link in links.into_iter().flatten() {
+            assert!(["/0f/", "#", "data:"].iter().any(|start| link.starts_with(start)), "{link}");
+        }
+        assert!(!refusal(&Refusal::SpentKey).into_string().contains("=\"/"));
+    }
+
+    #[test]
+    fn different_words_are_different_ids() {
+        assert_eq!(id_part("Time of calls 1"), "Time-of-calls-1");
+        let ids = ["a.b", "a-b", "a b", "a_b", "a/b", "a_2f_b", "ä"].map(id_part);
+        let different: std::collections::BTreeSet<_> = ids.iter().collect();
+        assert_eq!(different.len(), ids.len(), "{ids:?}");
     }
 }

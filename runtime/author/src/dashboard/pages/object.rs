@@ -4,13 +4,15 @@ use maud::{Markup, html};
 use metahook_core::counted;
 use metahook_core::trace::{Explained, ReconcileTrace, TraceEnd, TracedObject};
 
-use super::{Tone, badge, commands, layout, object_link};
-use crate::explain::{duration, end, name, rows, settled};
+use super::site::Site;
+use super::terminal::commands;
+use super::{Tone, badge, id_part, layout};
+use crate::explain::{duration, end, name, readable_time, rows, settled};
 
 /// Rows of what was asked; the others are what was decided and written.
 const ASKED: [&str; 5] = ["related", "call", "read", "finalizers", "next"];
 
-pub(crate) fn page(object: &TracedObject, explained: &Explained) -> Markup {
+pub(crate) fn page(site: &Site, object: &TracedObject, explained: &Explained) -> Markup {
     let title = name(object);
     let main = html! {
         h1 { (title) }
@@ -24,18 +26,18 @@ pub(crate) fn page(object: &TracedObject, explained: &Explained) -> Markup {
             @if explained.reconciles.is_empty() && explained.hidden_parents == 0 {
                 p { "The server remembers no reconcile of this object, or of a parent that wrote it. It remembers the latest ones since it started, and the first hundred children of each. Triggers that change nothing leave no trace." }
             }
-            @for (nth, trace) in explained.reconciles.iter().enumerate() {
-                (reconcile(object, trace, nth))
-            }
+            @for trace in &explained.reconciles { (reconcile(site, object, trace)) }
         }
-        (commands(&terminal(object)))
+        (commands(&site.terminal.of_object(object)))
     };
-    layout(&title, &html! {}, &main)
+    layout(site, &title, &html! {}, &main)
 }
 
-fn reconcile(object: &TracedObject, trace: &ReconcileTrace, nth: usize) -> Markup {
+fn reconcile(site: &Site, object: &TracedObject, trace: &ReconcileTrace) -> Markup {
     let rows = rows(trace);
     let (asked, done): (Vec<_>, Vec<_>) = rows.iter().partition(|(what, _)| ASKED.contains(what));
+    // A new reconcile comes before this one, so its position is no name.
+    let id = id_part(&format!("{} {} {}", trace.controller, name(&trace.parent), trace.began));
     let tone = match &trace.end {
         TraceEnd::Unchanged => Tone::Quiet,
         TraceEnd::Wrote => Tone::Good,
@@ -48,21 +50,21 @@ fn reconcile(object: &TracedObject, trace: &ReconcileTrace, nth: usize) -> Marku
                 p .quiet { (settled(count)) }
             }
             h2 {
-                time datetime=(trace.began) { (trace.began.replace('T', " ")) }
+                time datetime=(trace.began) { (readable_time(&trace.began)) }
                 " " (badge(tone, end(&trace.end)))
                 span .quiet { " in " (duration(trace.took_us)) }
             }
             p {
                 (trace.controller)
                 @if !trace.parent.is(object) {
-                    ", " a href=(object_link(&trace.parent)) { (name(&trace.parent)) }
+                    ", " a id={ "parent-" (id) } href=(site.object_link(&trace.parent)) { (name(&trace.parent)) }
                 }
-                @if !trace.cause.is_empty() { ": " strong { (trace.cause) } }
+                @if !trace.cause.is_empty() { ": " strong { (trace.whole_cause()) } }
                 span .quiet { ", generation " (trace.generation) ", resource version " (trace.resource_version) }
             }
             div .columns {
-                (column("Asked", &asked, nth))
-                (column("Decided and written", &done, nth))
+                (column("Asked", &asked, &format!("asked-{id}")))
+                (column("Decided and written", &done, &format!("done-{id}")))
             }
         }
     }
@@ -71,7 +73,7 @@ fn reconcile(object: &TracedObject, trace: &ReconcileTrace, nth: usize) -> Marku
 /// Rows that are shown at once; the others are behind a click.
 const MAX_OPEN: usize = 20;
 
-fn column(title: &str, all: &[&(&str, String)], nth: usize) -> Markup {
+fn column(title: &str, all: &[&(&str, String)], id: &str) -> Markup {
     let (first, more) = all.split_at(all.len().min(MAX_OPEN));
     html! {
         section {
@@ -79,8 +81,8 @@ fn column(title: &str, all: &[&(&str, String)], nth: usize) -> Markup {
             @if all.is_empty() { p .quiet { "nothing" } }
             (list(first))
             @if !more.is_empty() {
-                details id={ "more-" (nth) "-" (title.replace(' ', "-")) } {
-                    summary { (more.len()) " more" }
+                details id={ "more-" (id) } {
+                    summary id={ "summary-" (id) } { (more.len()) " more" }
                     (list(more))
                 }
             }
@@ -103,16 +105,55 @@ fn fails(what: &str, text: &str) -> bool {
     what == "failed" || text.contains(", FAILED: ")
 }
 
-fn terminal(object: &TracedObject) -> Vec<String> {
-    let kind = &object.resource;
-    let kind = if object.group.is_empty() { kind.clone() } else { format!("{kind}.{}", object.group) };
-    let (place, flag) = if object.namespace.is_empty() {
-        (object.name.clone(), String::new())
-    } else {
-        (format!("{}/{}", object.namespace, object.name), format!("-n {} ", object.namespace))
-    };
-    vec![
-        format!("metahook explain --follow {kind} {place}"),
-        format!("kubectl {flag}describe {kind} {}", object.name),
-    ]
+#[cfg(test)]
+mod tests {
+    use metahook_core::trace::TracedStep;
+
+    use super::*;
+
+    fn trace(began: &str) -> ReconcileTrace {
+        let object = TracedObject {
+            group: String::new(),
+            resource: "pods".to_owned(),
+            kind: "Pod".to_owned(),
+            namespace: "demo".to_owned(),
+            name: "a".to_owned(),
+        };
+        let steps = vec![TracedStep::Tried { object: object.clone() }; MAX_OPEN + 1];
+        ReconcileTrace {
+            controller: "CompositeController c".to_owned(),
+            parent: TracedObject { name: "parent".to_owned(), ..object },
+            generation: 1,
+            resource_version: "7".to_owned(),
+            began: began.to_owned(),
+            took_us: 1,
+            cause: String::new(),
+            changed_fields: Vec::new(),
+            steps,
+            left_out: 0,
+            end: TraceEnd::Wrote,
+            next_us: None,
+            next_resync_us: None,
+            settled: None,
+        }
+    }
+
+    fn ids(traces: &[ReconcileTrace]) -> Vec<String> {
+        let site = Site::for_tests();
+        let object = TracedObject { name: "child".to_owned(), ..traces[0].parent.clone() };
+        let explained = Explained { version: String::new(), reconciles: traces.to_vec(), hidden_parents: 0 };
+        let page = page(&site, &object, &explained).into_string();
+        let ids = page.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        ids.filter(|id| id.contains("2026")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn what_is_open_keeps_its_id_when_a_reconcile_comes() {
+        let (old, new) = (trace("2026-11-27T10:00:00.000Z"), trace("2026-11-27T10:00:01.000Z"));
+        let before = ids(std::slice::from_ref(&old));
+        assert_eq!(before.len(), 3, "parent, details and summary: {before:?}");
+        let after = ids(&[new, old]);
+        assert_eq!(after[3..], before);
+        assert!(before.iter().all(|id| !after[..3].contains(id)), "{after:?}");
+    }
 }

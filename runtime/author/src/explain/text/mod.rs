@@ -98,20 +98,22 @@ pub(crate) fn settled(settled: &SettledTriggers) -> String {
     let SettledTriggers { triggers, last, last_cause, .. } = settled;
     let cause = if last_cause.is_empty() { String::new() } else { format!(" ({})", escape(last_cause)) };
     let changed = match triggers {
-        1 => format!("1 trigger{cause} changed nothing, at {}", time(last)),
-        _ => format!("{triggers} triggers changed nothing, the last one{cause} at {}", time(last)),
+        1 => format!("1 trigger{cause} changed nothing, at {}", readable_time(last)),
+        _ => format!("{triggers} triggers changed nothing, the last one{cause} at {}", readable_time(last)),
     };
     format!("settled; since this reconcile {changed}")
 }
 
-fn time(time: &str) -> String {
+/// A time in RFC 3339, as people read it.
+pub(crate) fn readable_time(time: &str) -> String {
     time.replace('T', " ")
 }
 
 fn one(out: &mut impl Write, object: &TracedObject, trace: &ReconcileTrace) -> Result<(), io::Error> {
-    let time = time(&trace.began);
+    let time = readable_time(&trace.began);
     let of = if trace.parent.is(object) { String::new() } else { format!("{}, ", name(&trace.parent)) };
-    let cause = if trace.cause.is_empty() { String::new() } else { format!("{}, ", trace.cause) };
+    let cause = trace.whole_cause();
+    let cause = if cause.is_empty() { cause } else { format!("{}, ", escape(&cause)) };
     writeln!(
         out,
         "{time}  {}: {of}{cause}{} in {}",
@@ -136,10 +138,17 @@ pub(crate) fn rows(trace: &ReconcileTrace) -> Vec<(&str, String)> {
         TraceEnd::Again(why) => rows.push(("again", why.clone())),
         TraceEnd::Unchanged | TraceEnd::Wrote | TraceEnd::Paused => {}
     }
-    if let Some(next) = trace.next_us {
-        rows.push(("next", format!("after {}, unless something changes before", duration(next))));
+    if let Some(next) = next(trace) {
+        rows.push(("next", format!("{next}, unless something changes before")));
     }
     rows
+}
+
+/// What comes next by itself: a reconcile that the hook asked for or that repeats a failure, and the controller's resync.
+fn next(trace: &ReconcileTrace) -> Option<String> {
+    let delay = trace.next_us.map(|next| format!("after {}", duration(next)));
+    let resync = trace.next_resync_us.map(|next| format!("the controller's resync after {}", duration(next)));
+    [delay, resync].into_iter().flatten().reduce(|delay, resync| format!("{delay}, and {resync}"))
 }
 
 fn rows_of<'a>(trace: &'a ReconcileTrace, step: &'a TracedStep) -> Vec<(&'a str, String)> {
@@ -185,6 +194,7 @@ fn rows_of<'a>(trace: &'a ReconcileTrace, step: &'a TracedStep) -> Vec<(&'a str,
             };
             (&**verb, format!("{}{reason}{end}", name(object)))
         }
+        TracedStep::StatusLeft { why } => ("status", format!("{}: {why}", name(&trace.parent))),
         TracedStep::DeletedRelated { object, deleted } => {
             let gone = if *deleted { "" } else { ", gone before" };
             ("delete", format!("related {}{gone}", name(object)))

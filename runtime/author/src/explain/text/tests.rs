@@ -1,4 +1,5 @@
 use metahook_core::hook::Usage;
+use metahook_core::reconcile::outcome::StatusLeft;
 
 use super::*;
 
@@ -57,6 +58,7 @@ fn trace() -> ReconcileTrace {
         began: "2026-11-27T10:20:31.120Z".to_owned(),
         took_us: 12_345,
         cause: "spec changed".to_owned(),
+        changed_fields: vec!["spec.replicas".to_owned(), "…".to_owned()],
         steps: vec![
             related,
             call,
@@ -67,6 +69,7 @@ fn trace() -> ReconcileTrace {
         left_out: 0,
         end: TraceEnd::Failed("replace Pod demo/web: no right".to_owned()),
         next_us: Some(5_000_000),
+        next_resync_us: None,
         settled: None,
     }
 }
@@ -90,7 +93,7 @@ fn printed_with(
 #[test]
 fn a_reconcile_is_told_from_its_cause_to_what_comes_next() {
     let expected = "\
-2026-11-27 10:20:31.120Z  CompositeController hello: spec changed, FAILED in 12.3 ms
+2026-11-27 10:20:31.120Z  CompositeController hello: spec changed (spec.replicas, …), FAILED in 12.3 ms
   related     customize hook, 0.3 ms, 9000 instructions, 1024 KiB: 1 rule, 14 objects
   call        sync hook, 0.7 ms, 60117 instructions, 1024 KiB
   unchanged   2 children
@@ -103,11 +106,34 @@ fn a_reconcile_is_told_from_its_cause_to_what_comes_next() {
 ";
     assert_eq!(printed(&object("Hello", "hellos", "a"), vec![trace()], 5), expected);
     let of_child = printed(&pod("old"), vec![trace(), trace()], 1);
-    assert!(
-        of_child
-            .starts_with("2026-11-27 10:20:31.120Z  CompositeController hello: Hello demo/a, spec changed,")
-    );
+    assert!(of_child.starts_with(
+        "2026-11-27 10:20:31.120Z  CompositeController hello: Hello demo/a, spec changed (spec.replicas, …),"
+    ));
     assert!(of_child.ends_with("1 more: --count shows them\n"), "{of_child}");
+}
+
+#[test]
+fn a_status_that_is_left_and_the_next_resync_are_shown() {
+    let mut calm = trace();
+    calm.steps = [StatusLeft::Unchanged, StatusLeft::PutOff].map(|why| TracedStep::StatusLeft { why }).into();
+    (calm.end, calm.changed_fields) = (TraceEnd::Unchanged, Vec::new());
+    calm.next_resync_us = Some(12_000_000);
+    let expected = "\
+2026-11-27 10:20:31.120Z  CompositeController hello: spec changed, nothing to write in 12.3 ms
+  status      Hello demo/a: unchanged
+  status      Hello demo/a: put off: the next reconcile shows the hook the children that were just written
+  next        after 5.0 s, and the controller's resync after 12.0 s, unless something changes before
+";
+    let parent = object("Hello", "hellos", "a");
+    assert_eq!(printed(&parent, vec![calm.clone()], 5), expected);
+    calm.next_us = None;
+    let said = printed(&parent, vec![calm], 5);
+    assert!(
+        said.ends_with(
+            "  next        the controller's resync after 12.0 s, unless something changes before\n"
+        ),
+        "{said}"
+    );
 }
 
 #[test]
@@ -153,7 +179,9 @@ fn what_is_not_shown_and_what_was_not_done_is_said() {
 fn a_message_does_nothing_to_the_terminal() {
     let mut odd = trace();
     odd.end = TraceEnd::Failed("\u{1b}[2Jone\ntwo".to_owned());
+    odd.changed_fields = vec!["data.\u{1b}[2J".to_owned()];
     let said = printed(&pod("web"), vec![odd], 5);
+    assert!(said.contains("spec changed (data.\\u{1b}[2J), "), "{said}");
     assert!(said.contains("failed      \\u{1b}[2Jone\n              two\n"), "{said}");
 }
 

@@ -29,9 +29,9 @@ use crate::reconcile::input::ReconcileInput;
 use crate::reconcile::manages_children;
 use crate::reconcile::rollout::RolloutState;
 use crate::related::deletion::{self, DeletionError, ShownObjects};
-use crate::rollout::record;
 use crate::rollout::revisions::{History, RevisionError};
 use crate::rollout::step::{self, Progress, RevisionChildren, Step, StepInput};
+use crate::rollout::{Claims, record};
 
 /// All that a reconcile does, once its claims are carried out.
 #[derive(Debug, Default)]
@@ -56,7 +56,16 @@ pub struct ReconcilePlan {
     pub finalized: bool,
     /// A child of a rolling update moves to the latest revision.
     pub rollout_moves: bool,
+    pub rollout_wait: Option<RolloutWait>,
     pub feedback: HookFeedback,
+}
+
+/// Children of a rolling update that are at older revisions until it is their turn.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RolloutWait {
+    pub children: Claims,
+    /// The child that moves now, or that the rollout waits for and what it lacks.
+    pub why: String,
 }
 
 /// The parts of an answer that only people read.
@@ -325,5 +334,8 @@ impl ReconcilePlan {
         let condition = step.progress.condition(&input.parent.key.namespace, &history.latest.name);
         step::put_condition(self.decoration.status.get_or_insert_default(), condition);
         self.rollout_moves = matches!(step.progress, Progress::Moved(_));
+        self.rollout_wait = step.progress.why_others_wait(&input.parent.key.namespace).map(|why| {
+            RolloutWait { children: step.claims.iter().skip(1).flatten().cloned().collect(), why }
+        });
     }
 }

@@ -6,7 +6,7 @@ use crate::pacing::self_triggered::Pace;
 use crate::reconcile::config::KindConfig;
 use crate::reconcile::error::ReconcileError;
 use crate::reconcile::has_finalizer;
-use crate::reconcile::outcome::{ReconcileProgress, StatusTiming, status_timing};
+use crate::reconcile::outcome::{ReconcileProgress, StatusLeft, StatusTiming, status_timing};
 use crate::reconcile::ports::{Fact, World};
 use crate::reconcile::sequence::{Planned, Sequence, WriteEffect};
 use crate::related::deletion;
@@ -77,6 +77,7 @@ impl<W: World> Sequence<'_, W> {
             (_, None) => {}
             (StatusTiming::NextReconcile, Some(_)) => {
                 self.world.settled(|settled| settled.put_off_status(&parent.key));
+                self.world.record(parent, Fact::StatusLeft(StatusLeft::PutOff));
             }
             (StatusTiming::Now, Some(status)) => {
                 let written = self.write_status(parent, status).await;

@@ -10,7 +10,8 @@ use crate::hash::Fingerprint;
 use crate::object::Object;
 use crate::reconcile::error::ReconcileError;
 use crate::reconcile::has_finalizer;
-use crate::reconcile::ports::{World, WriteError};
+use crate::reconcile::outcome::StatusLeft;
+use crate::reconcile::ports::{Fact, World, WriteError};
 use crate::reconcile::sequence::apply::WriteEffects;
 use crate::reconcile::sequence::{Planned, Sequence, WriteEffect};
 
@@ -28,9 +29,12 @@ impl<W: World> Sequence<'_, W> {
         let now = self.world.parent_now(&parent.key).filter(|now| now.uid == parent.uid);
         let Some(now) = now else { return Ok(WriteEffect::Nothing) };
         let now = if now.generation == parent.generation { &now } else { parent };
-        let Some(body) = status(now, wanted.clone()) else { return Ok(WriteEffect::Nothing) };
+        let Some(body) = status(now, wanted.clone()) else {
+            self.world.record(parent, Fact::StatusLeft(StatusLeft::Unchanged));
+            return Ok(WriteEffect::Nothing);
+        };
         let op = Op::Status { id: self.world.parent_id(parent), body };
-        Ok(self.write_parent(&op).await?.0)
+        Ok(self.write_parent(parent, &op).await?.0)
     }
 
     /// Writes status, labels, annotations and finalizer. A conflict is no reason to leave the attachments alone: the next
@@ -45,11 +49,14 @@ impl<W: World> Sequence<'_, W> {
         let finalizer = may_go.then_some(selection.finalizer.as_str());
         let mut effects = WriteEffects::default();
         let mut now = Arc::clone(parent);
+        if decoration.status.is_some() && decorator::status_write(&id, parent, decoration).is_none() {
+            self.world.record(parent, Fact::StatusLeft(StatusLeft::Unchanged));
+        }
         let status = |now: &Object| decorator::status_write(&id, now, decoration);
         let object = |now: &Object| decorator::object_write(&id, now, decoration, finalizer);
         for part in [&status as PartWrite<'_>, &object] {
             let Some(op) = part(&now) else { continue };
-            match self.write_parent(&op).await {
+            match self.write_parent(parent, &op).await {
                 Ok((effect, written)) => {
                     effects.add(Ok(effect));
                     if effects.effect == WriteEffect::ParentGone {
@@ -75,10 +82,17 @@ impl<W: World> Sequence<'_, W> {
 
     /// Writes the parent, unless the API server ignored the same write a short while ago. Gives back the object, if the answer
     /// has it.
-    async fn write_parent(&self, op: &Op) -> Result<(WriteEffect, Option<Arc<Object>>), WriteError> {
+    async fn write_parent(
+        &self,
+        shown: &Object,
+        op: &Op,
+    ) -> Result<(WriteEffect, Option<Arc<Object>>), WriteError> {
         let parent = &op.id().key;
         let (fingerprint, now) = (|| Fingerprint::of(op.to_string().as_bytes()), self.world.now());
         if self.world.settled(|settled| settled.is_no_op_write(parent, fingerprint, now)) {
+            if matches!(op, Op::Status { .. }) {
+                self.world.record(shown, Fact::StatusLeft(StatusLeft::NoEffectBefore));
+            }
             return Ok((WriteEffect::NoEffect, None));
         }
         let answer = self.write(op).await?;

@@ -1,0 +1,46 @@
+//! Site of one run: the prefix of its links, and the cluster that each page names.
+
+use metahook_core::trace::TracedObject;
+use metahook_server::cluster::cluster_name::ClusterName;
+
+use super::terminal::Terminal;
+
+/// What all pages of a run have in common.
+pub(crate) struct Site {
+    pub(crate) prefix: String,
+    pub(crate) cluster: ClusterName,
+    pub(crate) terminal: Terminal,
+}
+
+impl Site {
+    /// The link to a page. `path`: begins with a slash.
+    pub(crate) fn link(&self, path: &str) -> String {
+        format!("{}{path}", self.prefix)
+    }
+
+    /// The link to the page of an object.
+    pub(crate) fn object_link(&self, object: &TracedObject) -> String {
+        let TracedObject { group, resource, kind, namespace, name } = object;
+        let query = form_urlencoded::Serializer::new(String::new())
+            .append_pair("group", group)
+            .append_pair("resource", resource)
+            .append_pair("kind", kind)
+            .append_pair("namespace", namespace)
+            .append_pair("name", name)
+            .finish();
+        self.link(&format!("/object?{query}"))
+    }
+
+    /// The context where there is one, else the API server.
+    pub(super) fn short_name(&self) -> &str {
+        let ClusterName { context, server } = &self.cluster;
+        context.as_deref().unwrap_or(server)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Self {
+        let cluster =
+            ClusterName { context: Some("prod".to_owned()), server: "https://10.0.0.1:6443".to_owned() };
+        Self { prefix: "/0f".to_owned(), cluster, terminal: Terminal::default() }
+    }
+}
