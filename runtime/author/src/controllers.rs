@@ -40,11 +40,19 @@ pub(crate) async fn resource(
 
 /// The controller of this name, of either kind; `KIND/NAME` where there are two.
 pub(crate) async fn find(api: &ApiClient, name: &str) -> Result<(ObjectId, Value), FindError> {
-    let discovery = Discovery::new(api.clone());
+    find_with(api, &Discovery::new(api.clone()), name).await
+}
+
+/// The controller of this name, with the kinds that are known already.
+pub(crate) async fn find_with(
+    api: &ApiClient,
+    discovery: &Discovery,
+    name: &str,
+) -> Result<(ObjectId, Value), FindError> {
     let (kind, name) = name.split_once('/').map_or((None, name), |(kind, name)| (Some(kind), name));
     let mut found = Vec::new();
     for one in KINDS {
-        let resource = resource(&discovery, one).await?;
+        let resource = resource(discovery, one).await?;
         if kind.is_some_and(|kind| !is_named(&resource, kind)) {
             continue;
         }

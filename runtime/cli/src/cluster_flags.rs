@@ -77,18 +77,18 @@ pub enum InspectorError {
 impl InspectFlags {
     pub(super) async fn inspector(self) -> Result<Inspector, InspectorError> {
         let api = self.reach.reached().await?;
-        let read = |file: PathBuf| {
-            let token = std::fs::read_to_string(&file);
-            token.map_err(|error| InspectorError::TokenFile(file.display().to_string(), error))
-        };
-        let token = self.token_file.map(read).transpose()?.map(|token| token.trim().to_owned());
+        if let Some(file) = &self.token_file {
+            std::fs::read_to_string(file)
+                .map_err(|error| InspectorError::TokenFile(file.display().to_string(), error))?;
+        }
         Ok(Inspector {
             api,
             kubeconfig: self.reach.kubeconfig,
             context: self.reach.context,
+            kubectl: PathBuf::from("kubectl"),
             address: self.server,
             server_namespace: self.server_namespace,
-            token,
+            token_file: self.token_file,
         })
     }
 }

@@ -34,7 +34,7 @@ use crate::cluster::api_client::ApiClient;
 use crate::controller::resource;
 use crate::controller::running::{RunningControllers, RunningParts};
 use crate::controller::traces::Traces;
-use crate::telemetry::http::{ListenError, bind, page, serve as serve_requests};
+use crate::telemetry::http::{CONNECTION_TIMEOUT, ListenError, bind, page, serve as serve_requests};
 use guard::{Guard, Refusal, User};
 
 /// Requests that are worked on at once.
@@ -98,7 +98,7 @@ impl Inspected {
 
 async fn serve(listener: TcpListener, inspection: Arc<Inspection>, stop: CancellationToken) {
     let page = move |request: Request<Incoming>| Arc::clone(&inspection).page(request);
-    serve_requests(listener, page, stop).await;
+    serve_requests(listener, page, CONNECTION_TIMEOUT, stop).await;
 }
 
 struct Inspection {

@@ -26,8 +26,8 @@ use crate::telemetry::metrics::{self, Metrics};
 
 /// Connections of one address at once. One more ends the oldest: clients that are silent hold up no probe.
 const MAX_CONNECTIONS: usize = 64;
-/// A connection is one request and its answer, and ends after this long.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection of a probe or of an API is one request and its answer, and ends after this long.
+pub(crate) const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// A runtime that runs no task for this long hangs.
 const MAX_SILENCE: Duration = Duration::from_secs(30);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
@@ -54,10 +54,11 @@ pub async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener
     listener.map_err(|source| ListenError { flag, address, source })
 }
 
-/// Answers until `stop`.
+/// Answers until `stop`. A connection ends after `timeout`: answers have to come earlier.
 pub async fn serve<A>(
     listener: TcpListener,
     page: impl Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
+    timeout: Duration,
     stop: CancellationToken,
 ) where
     A: Future<Output = Response<String>> + Send + 'static,
@@ -81,14 +82,14 @@ pub async fn serve<A>(
         if connections.len() >= MAX_CONNECTIONS {
             connections.pop_front();
         }
-        connections.push_back(AbortOnDropHandle::new(tokio::spawn(answer(stream, page.clone()))));
+        connections.push_back(AbortOnDropHandle::new(tokio::spawn(answer(stream, page.clone(), timeout))));
         // A request that has come is answered before the next connections may end it.
         tokio::task::yield_now().await;
     }
 }
 
 /// Answers the one request of a connection.
-async fn answer<A>(stream: TcpStream, page: impl Fn(Request<Incoming>) -> A)
+async fn answer<A>(stream: TcpStream, page: impl Fn(Request<Incoming>) -> A, timeout: Duration)
 where
     A: Future<Output = Response<String>>,
 {
@@ -97,7 +98,7 @@ where
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let served = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), answers);
-    match tokio::time::timeout(CONNECTION_TIMEOUT, served).await {
+    match tokio::time::timeout(timeout, served).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(error = error_chain(&error), "a connection broke off"),
         Err(_elapsed) => tracing::debug!("a connection was slow or silent, and was ended"),
@@ -137,7 +138,7 @@ impl Health {
             probes.block_on(async {
                 let page =
                     move |request: Request<Incoming>| self.clone().page(request.uri().path().to_owned());
-                serve(TcpListener::from_std(listener)?, page, stop).await;
+                serve(TcpListener::from_std(listener)?, page, CONNECTION_TIMEOUT, stop).await;
                 Ok::<_, std::io::Error>(())
             })
         };
@@ -181,7 +182,7 @@ fn alive(silence: Duration) -> Response<String> {
 /// Answers scrapes until `stop`.
 pub(crate) async fn serve_metrics(listener: TcpListener, metrics: Metrics, stop: CancellationToken) {
     let page = move |request: Request<Incoming>| std::future::ready(scrape(request.uri().path(), &metrics));
-    serve(listener, page, stop).await;
+    serve(listener, page, CONNECTION_TIMEOUT, stop).await;
 }
 
 /// Page of metrics.

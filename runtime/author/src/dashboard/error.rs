@@ -14,6 +14,8 @@ pub(super) enum PageError {
     Method,
     #[error("there is no such page")]
     NoPage,
+    #[error("the API server did not answer within {seconds} s: is it reached from this machine?")]
+    LateApiServer { seconds: u64 },
     #[error(transparent)]
     Status(#[from] StatusError),
     #[error(transparent)]
@@ -32,6 +34,7 @@ impl PageError {
             Self::Status(StatusError::Request(error) | StatusError::Find(FindError::Request(error)))
             | Self::Explain(ExplainError::Request(error)) => of_request(error),
             Self::Inspect(error) | Self::Explain(ExplainError::Inspect(error)) => of_inspection(error),
+            Self::LateApiServer { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Status(_) | Self::Explain(_) => StatusCode::BAD_GATEWAY,
         }
     }
@@ -41,9 +44,10 @@ fn of_inspection(error: &InspectError) -> StatusCode {
     match error {
         InspectError::Server(ServerError::Refused { status, .. }) => *status,
         InspectError::Request(error) => of_request(error),
-        InspectError::Connect(_) | InspectError::Token(_) | InspectError::Server(_) => {
-            StatusCode::BAD_GATEWAY
-        }
+        InspectError::Connect(_)
+        | InspectError::Token(_)
+        | InspectError::TokenFile(..)
+        | InspectError::Server(_) => StatusCode::BAD_GATEWAY,
     }
 }
 

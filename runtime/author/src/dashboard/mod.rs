@@ -9,14 +9,17 @@
 //! - Pages are for the browser that opened the printed address first; no other page can ask for one (see `guard`).
 //! - Texts of the cluster are escaped: they cannot become a part of a page, and no script of another origin is run.
 
+mod attempts;
 mod charts;
 mod error;
 mod guard;
 mod pages;
 mod reader;
 mod samples;
+mod servers;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, LOCATION, REFERRER_POLICY, SET_COOKIE,
@@ -33,20 +36,29 @@ use metahook_server::cluster::cluster_name::ClusterName;
 use metahook_server::telemetry::http::{page, serve as serve_requests};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::inspected_server::{Inspector, Servers};
+use crate::inspected_server::Inspector;
+use crate::status::ClusterReader;
 use error::PageError;
 pub use guard::AccessKey;
 use guard::Visitor;
 use pages::site::Site;
 use pages::terminal::Terminal;
 use samples::Samples;
+use servers::DashboardServers;
 
 const STYLE: &str = include_str!("assets/style.css");
 const SCRIPT: &str = include_str!("assets/live.js");
 
 /// Bytes of a path with its query.
 const MAX_PATH: usize = 4096;
+
+/// A page waits for the API server and then for servers, and has a bound for each: together they are shorter.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Kinds and Leases of the cluster are shared by all tabs for so long.
+const MAX_CLUSTER_AGE: Duration = Duration::from_secs(10);
 
 /// Pages load nothing from elsewhere, and no other page shows them.
 const HEADERS: [(HeaderName, &str); 4] = [
@@ -61,10 +73,10 @@ const HEADERS: [(HeaderName, &str); 4] = [
 
 /// The pages of one run of the command.
 pub struct Dashboard {
-    inspector: Inspector,
+    cluster: ClusterReader,
     site: Site,
     key: AccessKey,
-    servers: tokio::sync::Mutex<Servers>,
+    servers: Arc<DashboardServers>,
     samples: Mutex<Samples>,
 }
 
@@ -99,17 +111,22 @@ impl Dashboard {
             server_namespace: inspector.server_namespace.clone(),
         };
         let site = Site { prefix: key.prefix(), cluster, terminal };
-        Self { inspector, site, key, servers: tokio::sync::Mutex::default(), samples: Mutex::default() }
+        let cluster = ClusterReader::new(inspector.api.clone(), MAX_CLUSTER_AGE);
+        let servers = Arc::new(DashboardServers::new(inspector));
+        Self { cluster, site, key, servers, samples: Mutex::default() }
     }
 
     /// Answers browsers until `stop`.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+        let servers = Arc::clone(&self.servers);
+        let _reaching = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&servers).keep_reached()));
         let dashboard = Arc::new(self);
         let answer = move |request: Request<Incoming>| {
             let dashboard = Arc::clone(&dashboard);
             async move { dashboard.answer(&request).await }
         };
-        serve_requests(listener, answer, stop).await;
+        serve_requests(listener, answer, PAGE_TIMEOUT, stop).await;
+        servers.clear();
     }
 
     async fn answer<B>(&self, request: &Request<B>) -> Response<String> {
@@ -211,3 +228,6 @@ fn redirect(to: &str) -> Response<String> {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod server_tests;

@@ -11,7 +11,7 @@ use http::StatusCode;
 use metahook_core::hash::hash64;
 use metahook_core::trace::{Explained, ReconcileTrace, TracedObject};
 
-use super::{ExplainError, Explainer, PATH, explain_object, find_object, merged};
+use super::{ExplainError, Explainer, PATH, explain_object, merged};
 use crate::inspected_server::{InspectError, Question, ServerError, Servers};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ impl Follower {
         kind: &str,
         name: &str,
     ) -> Result<(Self, Explained), ExplainError> {
-        let id = find_object(&explainer.inspector.api, (kind, name), &explainer.namespace).await?;
+        let id = explainer.find(kind, name).await?;
         let (object, mut servers) = (TracedObject::new(&id.resource, &id.key), Servers::default());
         let answer = explain_object(&explainer.inspector, &mut servers, &object).await?;
         let mut seen = Seen::default();
@@ -105,10 +105,10 @@ impl Follower {
 }
 
 impl Follower {
-    /// The token of a file stays the same, so that the server refuses it for ever.
+    /// The server has refused the token that the file has now.
     fn has_expired(&self, error: &ServerError) -> bool {
         let is_unknown = matches!(error, ServerError::Refused { status: StatusCode::UNAUTHORIZED, .. });
-        is_unknown && self.explainer.inspector.token.is_some()
+        is_unknown && self.explainer.inspector.token_file.is_some()
     }
 }
 

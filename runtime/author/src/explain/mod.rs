@@ -47,15 +47,20 @@ struct Answers {
 }
 
 /// Where servers answer about an object.
-const PATH: &str = "/v1/reconciles";
+pub(crate) const PATH: &str = "/v1/reconciles";
 
 impl Explainer {
+    async fn find(&self, kind: &str, name: &str) -> Result<ObjectId, ExplainError> {
+        let api = &self.inspector.api;
+        find_object(api, &Discovery::new(api.clone()), (kind, name), &self.namespace).await
+    }
+
     /// The object that is meant, and what the server knows of it.
     ///
     /// # Errors
     /// There is no such kind, the server cannot be reached, or the user may not see the object.
     pub async fn explain(&self, kind: &str, name: &str) -> Result<(ObjectId, Explained), ExplainError> {
-        let id = find_object(&self.inspector.api, (kind, name), &self.namespace).await?;
+        let id = self.find(kind, name).await?;
         let object = TracedObject::new(&id.resource, &id.key);
         let explained = explain_object(&self.inspector, &mut Servers::default(), &object).await?;
         Ok((id, explained))
@@ -65,35 +70,47 @@ impl Explainer {
 /// The object of this kind and name, which is in the namespace if its name has none.
 pub(crate) async fn find_object(
     api: &ApiClient,
+    discovery: &Discovery,
     (kind, name): (&str, &str),
     namespace: &str,
 ) -> Result<ObjectId, ExplainError> {
-    Ok(object_id(find_kind(api, kind).await?, name, namespace)?)
+    Ok(object_id(find_kind(api, discovery, kind).await?, name, namespace)?)
 }
 
 /// A kind of parents or children of the cluster's controllers.
-async fn find_kind(api: &ApiClient, kind: &str) -> Result<Arc<Resource>, ExplainError> {
-    let discovery = Discovery::new(api.clone());
+async fn find_kind(
+    api: &ApiClient,
+    discovery: &Discovery,
+    kind: &str,
+) -> Result<Arc<Resource>, ExplainError> {
     let mut named: BTreeSet<Gvr> = BTreeSet::new();
     for controllers in KINDS {
-        let resource = resource(&discovery, controllers).await?;
+        let resource = resource(discovery, controllers).await?;
         for controller in api.list_objects(&resource).await? {
             let controller = controller.value().unwrap_or_default();
             named.extend(parents_of(&controller));
             named.extend(children_of(&controller));
         }
     }
-    Ok(one_of(kind, "reconciles or makes", &served(&discovery, named).await?)?)
+    Ok(one_of(kind, "reconciles or makes", &served(discovery, named).await?)?)
 }
 
 /// What all servers know of an object, also those that are not reached yet.
-pub(crate) async fn explain_object(
+async fn explain_object(
     inspector: &Inspector,
     servers: &mut Servers,
     object: &TracedObject,
 ) -> Result<Explained, InspectError> {
     let (answers, failed) =
         inspector.reach_and_ask(servers, Question { path: PATH, object, more: &[] }).await?;
+    explained(answers, failed)
+}
+
+/// The answers of servers about an object as one. `failed`: the failure of another server.
+pub(crate) fn explained(
+    answers: Vec<Explained>,
+    failed: Option<InspectError>,
+) -> Result<Explained, InspectError> {
     Answers { explained: merged(answers), failed }.whole()
 }
 

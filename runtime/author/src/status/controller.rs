@@ -7,15 +7,14 @@ use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
 use metahook_core::overview::{ControllerAnswer, ControllerOverview};
 use metahook_core::trace::TracedObject;
-use metahook_server::cluster::discovery::Discovery;
 use serde::Serialize;
 
-use crate::controllers::{self, KINDS, find};
+use crate::controllers::{self, KINDS, find_with};
 use crate::inspected_server::{InspectError, Inspector, Question, Servers};
-use crate::status::{ControllerLine, StatusError, fresh_leases, is_of_its_server};
+use crate::status::{ClusterReader, ControllerLine, StatusError, is_of_its_server};
 
 /// Where servers answer about a controller.
-const PATH: &str = "/v1/controller";
+pub(crate) const PATH: &str = "/v1/controller";
 
 /// One controller.
 #[derive(Debug, Serialize)]
@@ -53,31 +52,56 @@ impl StatusReader {
 }
 
 /// How a controller stands now.
-pub(crate) async fn read_controller(
+async fn read_controller(
     inspector: &Inspector,
     servers: &mut Servers,
     name: &str,
 ) -> Result<ShownController, StatusError> {
-    let api = &inspector.api;
-    let (id, controller) = find(api, name).await?;
-    let (leases, _) = fresh_leases(api, &Discovery::new(api.clone())).await?;
-    let status = controllers::status(&controller);
-    let kind = KINDS.into_iter().find(|kind| *id.resource.gvk.kind == *kind.as_str());
-    let kind = kind.unwrap_or(ControllerKind::Composite);
-    let object = Object::parse(&controller.to_string(), None).ok();
-    let has_server =
-        object.is_some_and(|object| leases.iter().any(|lease| is_of_its_server(lease, &object, &status)));
-    let object = TracedObject::new(&id.resource, &id.key);
-    let question = Question { path: PATH, object: &object, more: &[] };
-    let (running, failed) = match inspector.reach_and_ask(servers, question).await {
-        Ok((answers, failed)) => {
-            let running = answers.into_iter().find_map(|answer: ControllerAnswer| answer.running);
-            let failed = failed.filter(|_| running.is_none());
-            (running, failed)
-        }
-        Err(error) => (None, Some(error)),
-    };
-    let is_hosted = has_server || running.is_some();
-    let line = ControllerLine::of(kind, id.key.name.to_string(), &status, is_hosted, Timestamp::now());
-    Ok(ShownController { id, line, status, running, failed })
+    let stored = StoredController::read(&ClusterReader::once(&inspector.api), name).await?;
+    let object = stored.object();
+    Ok(match inspector.reach_and_ask(servers, Question { path: PATH, object: &object, more: &[] }).await {
+        Ok((answers, failed)) => stored.shown(answers, failed),
+        Err(error) => stored.shown(Vec::new(), Some(error)),
+    })
+}
+
+/// A controller as the API server has it.
+pub(crate) struct StoredController {
+    id: ObjectId,
+    status: ControllerStatus,
+    /// A server that hosts it has renewed its Lease lately.
+    has_server: bool,
+}
+
+impl StoredController {
+    pub(crate) async fn read(reader: &ClusterReader, name: &str) -> Result<Self, StatusError> {
+        let discovery = reader.discovery();
+        let (id, controller) = find_with(&reader.api, &discovery, name).await?;
+        let leases = reader.leases(&discovery).await?.unwrap_or_default();
+        let status = controllers::status(&controller);
+        let object = Object::parse(&controller.to_string(), None).ok();
+        let has_server =
+            object.is_some_and(|object| leases.iter().any(|lease| is_of_its_server(lease, &object, &status)));
+        Ok(Self { id, status, has_server })
+    }
+
+    pub(crate) fn object(&self) -> TracedObject {
+        TracedObject::new(&self.id.resource, &self.id.key)
+    }
+
+    /// The controller with what servers answer. `failed`: the failure of one that may run it.
+    pub(crate) fn shown(
+        self,
+        answers: Vec<ControllerAnswer>,
+        failed: Option<InspectError>,
+    ) -> ShownController {
+        let Self { id, status, has_server } = self;
+        let running = answers.into_iter().find_map(|answer| answer.running);
+        let failed = failed.filter(|_| running.is_none());
+        let kind = KINDS.into_iter().find(|kind| *id.resource.gvk.kind == *kind.as_str());
+        let kind = kind.unwrap_or(ControllerKind::Composite);
+        let is_hosted = has_server || running.is_some();
+        let line = ControllerLine::of(kind, id.key.name.to_string(), &status, is_hosted, Timestamp::now());
+        ShownController { id, line, status, running, failed }
+    }
 }

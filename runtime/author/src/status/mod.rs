@@ -1,5 +1,6 @@
 //! `metahook status`: how all controllers of a cluster stand, and whether a server hosts them; and how one stands.
 
+mod cluster_reader;
 pub mod controller;
 mod text;
 
@@ -12,14 +13,14 @@ use metahook_core::api::status::{Condition, ControllerStatus, LAST_SEEN_INTERVAL
 use metahook_core::hosting::hosts;
 use metahook_core::leader_election::Record;
 use metahook_core::object::Object;
-use metahook_core::object::id::Gvk;
 use metahook_server::cluster::api_client::ApiClient;
-use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
+use metahook_server::cluster::discovery::DiscoveryError;
 use metahook_server::cluster::objects::RequestError;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::controllers::{self, FindError, KINDS};
+use crate::controllers::FindError;
+pub(crate) use cluster_reader::ClusterReader;
 pub use text::print;
 
 /// A status that was written later than this shows that a server hosts the controller. Clocks may differ by a minute.
@@ -69,37 +70,7 @@ pub struct ControllerLine {
 /// # Errors
 /// They cannot be read.
 pub async fn cluster_status(api: &ApiClient) -> Result<ClusterStatus, StatusError> {
-    let discovery = Discovery::new(api.clone());
-    let mut found = Vec::new();
-    for kind in KINDS {
-        let resource = controllers::resource(&discovery, kind).await?;
-        found.extend(api.list_objects(&resource).await?.into_iter().map(|one| (kind, one)));
-    }
-    let (leases, without_leases) = fresh_leases(api, &discovery).await?;
-    let now = Timestamp::now();
-    let line = |(kind, controller): (ControllerKind, _)| {
-        let controller: &Object = &controller;
-        let status = status(controller);
-        let has_server = leases.iter().any(|lease| is_of_its_server(lease, controller, &status));
-        ControllerLine::of(kind, controller.key.name.to_string(), &status, has_server, now)
-    };
-    Ok(ClusterStatus { controllers: found.into_iter().map(line).collect(), without_leases })
-}
-
-/// The Leases that servers renewed lately, or why they cannot be read.
-async fn fresh_leases(
-    api: &ApiClient,
-    discovery: &Discovery,
-) -> Result<(Vec<Object>, Option<RequestError>), DiscoveryError> {
-    let leases = discovery.resolve_kind(&Gvk::new("coordination.k8s.io/v1", "Lease")).await?;
-    let now = Timestamp::now();
-    Ok(match api.list_objects(&leases).await {
-        Ok(mut leases) => {
-            leases.retain(|lease| is_fresh_lease(lease, now));
-            (leases, None)
-        }
-        Err(error) => (Vec::new(), Some(error)),
-    })
+    ClusterReader::once(api).status().await
 }
 
 #[expect(clippy::ref_option, reason = "serde calls it so")]

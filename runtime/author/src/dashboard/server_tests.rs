@@ -1,0 +1,311 @@
+//! Pages while servers, the API server or `kubectl` are slow or fail: each test has its own of all three.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::StatusCode;
+use http::header::AUTHORIZATION;
+use metahook_server::cluster::api_client::ApiClient;
+use metahook_server::cluster::fake::answering;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// Prints the port that it is asked for as its own: the fake server listens there.
+const KUBECTL: &str = r#"#!/bin/sh
+for last; do :; done
+echo $$ >> "$(dirname "$0")/started"
+[ -e "$(dirname "$0")/silent" ] || echo "Forwarding from 127.0.0.1$last -> 9797"
+exec sleep 600
+"#;
+
+const OBJECT: &str = "/object?group=&resource=pods&kind=Pod&namespace=n&name=a";
+
+/// How the fake server answers.
+#[derive(Clone, Copy)]
+enum Server {
+    Answers,
+    Fails,
+    /// Requests before this one get no answer.
+    AnswersFrom(usize),
+    /// The first request shows the token `t`, and further ones have to show `new`.
+    Renews,
+}
+
+struct Setup {
+    dir: TempDir,
+    dashboard: Arc<Dashboard>,
+    /// Requests that the fake server received.
+    received: Arc<AtomicUsize>,
+    stop: CancellationToken,
+    reaching: JoinHandle<()>,
+}
+
+impl Setup {
+    async fn new(server: Server, kubectl_is_silent: bool) -> Self {
+        let (listener, stop) = (listener().await, CancellationToken::new());
+        let port = listener.local_addr().unwrap().port();
+        let received = Arc::<AtomicUsize>::default();
+        tokio::spawn(serve_fake(server, listener, Arc::clone(&received), stop.clone()));
+        let dir = tempfile::tempdir().unwrap();
+        let kubectl = dir.path().join("kubectl");
+        fs::write(&kubectl, KUBECTL).unwrap();
+        fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+        if kubectl_is_silent {
+            fs::write(dir.path().join("silent"), "").unwrap();
+        }
+        let token = dir.path().join("token");
+        fs::write(&token, "t").unwrap();
+        let inspector = inspector(api(port), kubectl, token, None);
+        let dashboard = Arc::new(new_dashboard(inspector));
+        let reaching = tokio::spawn(Arc::clone(&dashboard.servers).keep_reached());
+        Self { dir, dashboard, received, stop, reaching }
+    }
+
+    /// The processes of `kubectl` that were started.
+    fn started(&self) -> Vec<String> {
+        let started = fs::read_to_string(self.dir.path().join("started")).unwrap_or_default();
+        started.lines().map(str::to_owned).collect()
+    }
+
+    /// Asks for a page until it has these words.
+    async fn until_shown(&self, path: &str, words: &str) -> Response<String> {
+        let mut latest = String::new();
+        for _ in 0..1000 {
+            let page = self.dashboard.get(path).await;
+            if page.body().contains(words) {
+                return page;
+            }
+            latest.clone_from(page.body());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{path} does not show {words:?}: {latest}");
+    }
+
+    /// A tab that waits for a page whose server does not answer.
+    async fn waiting_tab(&self) -> JoinHandle<Response<String>> {
+        let before = self.received.load(Ordering::Relaxed);
+        let dashboard = Arc::clone(&self.dashboard);
+        let tab = tokio::spawn(async move { dashboard.get(OBJECT).await });
+        while self.received.load(Ordering::Relaxed) == before {
+            assert!(!tab.is_finished());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tab
+    }
+
+    /// Waits until a server is reached, without a request to it.
+    async fn until_reached(&self) {
+        while !self.dashboard.servers.has_reached() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+impl Drop for Setup {
+    fn drop(&mut self) {
+        self.reaching.abort();
+        self.stop.cancel();
+    }
+}
+
+fn new_dashboard(inspector: Inspector) -> Dashboard {
+    let cluster = ClusterName { context: None, server: "https://10.0.0.1:6443".to_owned() };
+    Dashboard::new(inspector, cluster, AccessKey::new(7).unwrap())
+}
+
+impl Dashboard {
+    async fn get(&self, address: &str) -> Response<String> {
+        let (path, query) = address.split_once('?').unwrap_or((address, ""));
+        self.page(path, query).await
+    }
+}
+
+async fn listener() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.unwrap()
+}
+
+fn inspector(api: ApiClient, kubectl: PathBuf, token: PathBuf, address: Option<String>) -> Inspector {
+    Inspector {
+        api,
+        kubeconfig: None,
+        context: None,
+        kubectl,
+        address,
+        server_namespace: "metacontroller".to_owned(),
+        token_file: Some(token),
+    }
+}
+
+async fn serve_fake(
+    server: Server,
+    listener: TcpListener,
+    received: Arc<AtomicUsize>,
+    stop: CancellationToken,
+) {
+    let answer_of = move |request: Request<Incoming>| {
+        let number = received.fetch_add(1, Ordering::Relaxed);
+        let is_known =
+            request.headers()[AUTHORIZATION] == if number == 0 { "Bearer t" } else { "Bearer new" };
+        let answer = match request.uri().path() {
+            "/v1/controllers" => json!({ "version": "1", "running": {} }),
+            _ => json!({ "version": "1", "reconciles": [], "hiddenParents": 0 }),
+        };
+        async move {
+            match server {
+                Server::AnswersFrom(first) if number < first => std::future::pending().await,
+                Server::Fails => page(StatusCode::INTERNAL_SERVER_ERROR, "", "broken".to_owned()),
+                Server::Renews if !is_known => page(StatusCode::UNAUTHORIZED, "", "unknown".to_owned()),
+                Server::Answers | Server::AnswersFrom(_) | Server::Renews => {
+                    page(StatusCode::OK, "application/json", answer.to_string())
+                }
+            }
+        }
+    };
+    serve_requests(listener, answer_of, Duration::from_mins(10), stop).await;
+}
+
+/// An API server with the controller `hello` and one Pod of a server.
+fn api(port: u16) -> ApiClient {
+    let kind = |name: &str, kind: &str| json!({ "name": name, "kind": kind, "namespaced": false });
+    let controllers = json!({ "resources": [
+        kind("compositecontrollers", "CompositeController"), kind("decoratorcontrollers", "DecoratorController"),
+    ] });
+    let leases = json!({ "resources": [kind("leases", "Lease")] });
+    let argument = format!("--inspection-address=127.0.0.1:{port}");
+    let pods = list(&json!([{
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "server-0", "namespace": "metacontroller", "uid": "u" },
+        "spec": { "containers": [{ "args": [argument] }] }, "status": { "phase": "Running" },
+    }]));
+    let hello = list(&json!([{
+        "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController",
+        "metadata": { "name": "hello", "uid": "h", "resourceVersion": "1" },
+    }]));
+    answering(move |request| {
+        let answer = match request.uri().path() {
+            "/apis/metacontroller.k8s.io/v1alpha1" => controllers.to_string(),
+            "/apis/coordination.k8s.io/v1" => leases.to_string(),
+            "/api/v1/namespaces/metacontroller/pods" => pods.to_string(),
+            path if path.ends_with("/compositecontrollers") => hello.to_string(),
+            _ => list(&json!([])).to_string(),
+        };
+        Some(Response::new(answer))
+    })
+}
+
+fn list(items: &Value) -> Value {
+    json!({ "metadata": { "resourceVersion": "1" }, "items": items })
+}
+
+#[tokio::test]
+async fn a_page_is_answered_while_kubectl_takes_long() {
+    let setup = Setup::new(Server::Answers, true).await;
+    let page = setup.until_shown("/", "the server in the Pod server-0 is being reached").await;
+    assert!(page.status() == StatusCode::OK && page.body().contains(">hello<"), "{}", page.body());
+    let object = setup.until_shown(OBJECT, "is being reached").await;
+    assert_eq!(object.status(), StatusCode::BAD_GATEWAY);
+}
+
+#[tokio::test]
+async fn an_abandoned_request_keeps_the_port_forward() {
+    let setup = Setup::new(Server::AnswersFrom(1), false).await;
+    setup.until_reached().await;
+    let tab = setup.waiting_tab().await;
+    tab.abort();
+    assert!(tab.await.unwrap_err().is_cancelled());
+    let page = setup.dashboard.get(OBJECT).await;
+    assert_eq!(page.status(), StatusCode::OK, "{}", page.body());
+    assert_eq!(setup.started().len(), 1);
+}
+
+#[tokio::test]
+async fn two_tabs_do_not_wait_for_one_another() {
+    let setup = Setup::new(Server::AnswersFrom(1), false).await;
+    setup.until_reached().await;
+    let first = setup.waiting_tab().await;
+    let page = setup.dashboard.get(OBJECT).await;
+    assert_eq!(page.status(), StatusCode::OK, "{}", page.body());
+    assert!(!first.is_finished());
+}
+
+#[tokio::test]
+async fn a_server_that_fails_keeps_its_port_forward() {
+    let setup = Setup::new(Server::Fails, false).await;
+    for _ in 0..3 {
+        setup.until_shown("/", "500 Internal Server Error").await;
+    }
+    assert_eq!(setup.started().len(), 1);
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_is_read_again_from_its_file() {
+    let setup = Setup::new(Server::Renews, false).await;
+    setup.until_shown(OBJECT, "remembers no reconcile").await;
+    fs::write(setup.dir.path().join("token"), "new\n").unwrap();
+    let page = setup.dashboard.get(OBJECT).await;
+    assert_eq!(page.status(), StatusCode::OK, "{}", page.body());
+}
+
+#[tokio::test]
+async fn a_server_that_is_cut_off_is_reached_again() {
+    let setup = Setup::new(Server::Answers, false).await;
+    setup.until_shown(OBJECT, "remembers no reconcile").await;
+    setup.stop.cancel();
+    setup.until_shown("/", "does not answer").await;
+    while setup.started().len() < 2 {
+        setup.until_shown("/", "hello").await;
+    }
+}
+
+#[tokio::test]
+async fn port_forwards_end_with_the_dashboard() {
+    let setup = Setup::new(Server::Answers, false).await;
+    setup.until_reached().await;
+    let started = setup.started();
+    assert_eq!(started.len(), 1);
+    let runs = async || {
+        let mut kill = tokio::process::Command::new("kill");
+        kill.args(["-0", &started[0]]).stderr(std::process::Stdio::null());
+        kill.status().await.unwrap().success()
+    };
+    assert!(runs().await);
+    drop(setup);
+    while runs().await {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_server_is_a_gap() {
+    let silent = listener().await;
+    let address = silent.local_addr().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
+    fs::write(&token, "t").unwrap();
+    let inspector = inspector(api(1), PathBuf::new(), token, Some(address.to_string()));
+    let dashboard = new_dashboard(inspector);
+    let start = tokio::time::Instant::now();
+    let page = dashboard.get("/").await;
+    assert!(page.status() == StatusCode::OK && page.body().contains(">hello<"), "{}", page.body());
+    assert!(page.body().contains(&format!("the server at {address} does not answer")), "{}", page.body());
+    assert!(start.elapsed() < Duration::from_secs(6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_api_server_is_an_error_page() {
+    let api = answering(|_| None);
+    let inspector = inspector(api, PathBuf::new(), PathBuf::new(), Some("127.0.0.1:1".to_owned()));
+    let dashboard = new_dashboard(inspector);
+    let start = tokio::time::Instant::now();
+    for path in ["/", "/controllers/CompositeController/hello", "/find?kind=pod&name=a"] {
+        let page = dashboard.get(path).await;
+        assert_eq!(page.status(), StatusCode::GATEWAY_TIMEOUT, "{path}");
+        assert!(page.body().contains("the API server did not answer within 8 s"), "{}", page.body());
+    }
+    assert!(start.elapsed() < 3 * PAGE_TIMEOUT / 2);
+}
