@@ -16,7 +16,7 @@ use metahook_server::cluster::objects::RequestError;
 use crate::controllers::{KINDS, resource};
 use crate::inspected_server::{InspectError, Inspector, Question, ServerError, Servers};
 use crate::object_names::{NameError, object_id, one_of, served};
-pub(crate) use text::{duration, end, name, rows, settled};
+pub(crate) use text::{duration, end, name, readable_time, rows, settled};
 pub use text::{print, print_following, print_gaps};
 
 #[derive(Debug, thiserror::Error)]

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 use metahook_core::counted;
 use metahook_core::overview::{NamedParents, ParentGroup};
 
-use super::{Tone, badge, id_part, readable_time};
-use crate::explain::duration;
+use super::{Tone, badge, id_part};
+use crate::explain::{duration, readable_time};
 
 pub(super) fn groups(place: &str, named: &NamedParents) -> Markup {
     html! {

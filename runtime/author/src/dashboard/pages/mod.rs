@@ -165,11 +165,6 @@ fn id_part(word: &str) -> String {
     word.chars().map(part).collect()
 }
 
-/// A time in RFC 3339, as people read it.
-fn readable_time(time: &str) -> String {
-    time.replace('T', " ")
-}
-
 /// A number with spaces between thousands.
 fn number(number: u64) -> String {
     let digits = number.to_string();

@@ -6,8 +6,8 @@ use metahook_core::trace::{Explained, ReconcileTrace, TraceEnd, TracedObject};
 
 use super::site::Site;
 use super::terminal::commands;
-use super::{Tone, badge, id_part, layout, readable_time};
-use crate::explain::{duration, end, name, rows, settled};
+use super::{Tone, badge, id_part, layout};
+use crate::explain::{duration, end, name, readable_time, rows, settled};
 
 /// Rows of what was asked; the others are what was decided and written.
 const ASKED: [&str; 5] = ["related", "call", "read", "finalizers", "next"];

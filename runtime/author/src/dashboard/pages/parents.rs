@@ -5,8 +5,8 @@ use metahook_core::overview::parent_list::{ListedParent, PAGE, ParentFilter, Par
 use metahook_core::settled::parent_state::ParentState;
 
 use super::site::Site;
-use super::{Tone, badge, id_part, readable_time, wide};
-use crate::explain::{duration, end};
+use super::{Tone, badge, id_part, wide};
+use crate::explain::{duration, end, readable_time};
 
 /// The search for parents: it stays as it is while the list changes.
 pub(super) fn filters(place: &str, filter: &ParentFilter) -> Markup {

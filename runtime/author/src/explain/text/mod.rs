@@ -98,18 +98,19 @@ pub(crate) fn settled(settled: &SettledTriggers) -> String {
     let SettledTriggers { triggers, last, last_cause, .. } = settled;
     let cause = if last_cause.is_empty() { String::new() } else { format!(" ({})", escape(last_cause)) };
     let changed = match triggers {
-        1 => format!("1 trigger{cause} changed nothing, at {}", time(last)),
-        _ => format!("{triggers} triggers changed nothing, the last one{cause} at {}", time(last)),
+        1 => format!("1 trigger{cause} changed nothing, at {}", readable_time(last)),
+        _ => format!("{triggers} triggers changed nothing, the last one{cause} at {}", readable_time(last)),
     };
     format!("settled; since this reconcile {changed}")
 }
 
-fn time(time: &str) -> String {
+/// A time in RFC 3339, as people read it.
+pub(crate) fn readable_time(time: &str) -> String {
     time.replace('T', " ")
 }
 
 fn one(out: &mut impl Write, object: &TracedObject, trace: &ReconcileTrace) -> Result<(), io::Error> {
-    let time = time(&trace.began);
+    let time = readable_time(&trace.began);
     let of = if trace.parent.is(object) { String::new() } else { format!("{}, ", name(&trace.parent)) };
     let cause = if trace.cause.is_empty() { String::new() } else { format!("{}, ", trace.cause) };
     writeln!(
