@@ -12,9 +12,6 @@ use crate::inspected_server::{ServerError, ServerPod};
 const MIN_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_mins(1);
 
-/// A server that gives no answer for so long is cut off: its port forward may be broken without a sign.
-const MAX_SILENCE: Duration = Duration::from_secs(15);
-
 /// `S`: a reached server.
 pub(super) struct ServerAttempts<S> {
     /// By the uid of the Pod.
@@ -38,10 +35,7 @@ enum AttemptState<S> {
     Waiting(Instant),
     /// An attempt is under way.
     Running,
-    Reached {
-        server: Arc<S>,
-        late_since: Option<Instant>,
-    },
+    Reached(Arc<S>),
 }
 
 impl<S> Default for ServerAttempts<S> {
@@ -93,7 +87,7 @@ impl<S> ServerAttempts<S> {
                     due.push(attempts.pod.clone());
                 }
                 AttemptState::Waiting(at) => next = Some(next.map_or(at, |next| next.min(at))),
-                AttemptState::Running | AttemptState::Reached { .. } => {}
+                AttemptState::Running | AttemptState::Reached(_) => {}
             }
         }
         (due, next)
@@ -104,7 +98,7 @@ impl<S> ServerAttempts<S> {
         let Some(attempts) = self.pods.get_mut(&pod.uid) else { return };
         match reached {
             Ok(server) => {
-                attempts.state = AttemptState::Reached { server: Arc::new(server), late_since: None };
+                attempts.state = AttemptState::Reached(Arc::new(server));
             }
             Err(error) => attempts.fail(error, now),
         }
@@ -115,7 +109,7 @@ impl<S> ServerAttempts<S> {
         let (mut servers, mut errors) = (Vec::new(), Vec::from_iter(self.unlisted.clone()));
         for PodAttempts { pod, state, error, .. } in self.pods.values() {
             match state {
-                AttemptState::Reached { server, .. } => servers.push(Arc::clone(server)),
+                AttemptState::Reached(server) => servers.push(Arc::clone(server)),
                 AttemptState::Waiting(_) | AttemptState::Running => errors.push(
                     error.clone().unwrap_or_else(|| ServerError::BeingReached { pod: pod.name.clone() }),
                 ),
@@ -126,8 +120,6 @@ impl<S> ServerAttempts<S> {
 
     pub(super) fn answered(&mut self, server: &Arc<S>) {
         if let Some(attempts) = self.of(server) {
-            let server = Arc::clone(server);
-            attempts.state = AttemptState::Reached { server, late_since: None };
             (attempts.delay, attempts.error) = (Duration::ZERO, None);
         }
     }
@@ -138,21 +130,9 @@ impl<S> ServerAttempts<S> {
         attempts.map(|attempts| attempts.fail(error.clone(), now)).is_some()
     }
 
-    /// The server has not answered in time. True where it is cut off for that.
-    pub(super) fn late(&mut self, server: &Arc<S>, error: &ServerError, now: Instant) -> bool {
-        let Some(attempts) = self.of(server) else { return false };
-        let AttemptState::Reached { late_since, .. } = &mut attempts.state else { return false };
-        let since = *late_since.get_or_insert(now);
-        let is_cut_off = now.duration_since(since) >= MAX_SILENCE;
-        if is_cut_off {
-            attempts.fail(error.clone(), now);
-        }
-        is_cut_off
-    }
-
     /// The Pod of a server, unless the server was let go of since: another request found it cut off, or its Pod is gone.
     fn of(&mut self, wanted: &Arc<S>) -> Option<&mut PodAttempts<S>> {
-        let is = |attempts: &&mut PodAttempts<S>| matches!(&attempts.state, AttemptState::Reached { server, .. } if Arc::ptr_eq(server, wanted));
+        let is = |attempts: &&mut PodAttempts<S>| matches!(&attempts.state, AttemptState::Reached(server) if Arc::ptr_eq(server, wanted));
         self.pods.values_mut().find(is)
     }
 }
@@ -216,19 +196,6 @@ mod tests {
         all.end(&pod("a"), Ok("new".to_owned()), now);
         assert!(!all.cut_off(&servers[0], &error(), now), "a late answer of the old connection");
         assert_eq!(*all.servers().0[0], "new");
-    }
-
-    #[test]
-    fn a_server_that_is_late_is_kept_for_a_while() {
-        let start = Instant::now();
-        let mut all = reached(&["a"], start);
-        let server = Arc::clone(&all.servers().0[0]);
-        let mut late = |seconds| all.late(&server, &error(), start + Duration::from_secs(seconds));
-        assert!(!late(0) && !late(14));
-        all.answered(&server);
-        let mut late = |seconds| all.late(&server, &error(), start + Duration::from_secs(seconds));
-        assert!(!late(15) && !late(29) && late(30));
-        assert!(all.servers().0.is_empty());
     }
 
     #[test]

@@ -119,6 +119,7 @@ impl Dashboard {
     /// Answers browsers until `stop`.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let servers = Arc::clone(&self.servers);
+        let _asking = servers.end_with();
         let _reaching = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&servers).keep_reached()));
         let dashboard = Arc::new(self);
         let answer = move |request: Request<Incoming>| {

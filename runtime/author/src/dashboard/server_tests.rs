@@ -280,6 +280,21 @@ async fn port_forwards_end_with_the_dashboard() {
     }
 }
 
+#[tokio::test]
+async fn a_silent_server_is_cut_off_later_than_a_slow_one() {
+    let setup = Setup::new(Server::AnswersFrom(1), false).await;
+    setup.until_reached().await;
+    tokio::time::pause();
+    let start = tokio::time::Instant::now();
+    let page = setup.dashboard.get(OBJECT).await;
+    assert!(page.body().contains("the server in the Pod server-0 does not answer: nothing came within 5 s"));
+    assert!(setup.dashboard.servers.has_reached(), "it may be slow");
+    while setup.dashboard.servers.has_reached() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(start.elapsed() >= Duration::from_secs(15), "{:?}", start.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_server_is_a_gap() {
     let silent = listener().await;

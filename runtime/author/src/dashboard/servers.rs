@@ -1,7 +1,8 @@
 //! Servers that pages ask: one background task reaches them, and a page asks those that are reached at the moment.
 //!
 //! A page neither starts nor ends a port forward, so a browser that goes away ends none, and no page waits for `kubectl` or for a
-//! server that does not answer. A page names the servers that it has no answer of.
+//! server that does not answer. Each question is a task of its own: it goes on when the page gives it up, and so finds out whether
+//! the server is slow or cut off. A page names the servers that it has no answer of.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::attempts::ServerAttempts;
 use crate::inspected_server::{InspectError, Inspector, Question, Reached, ServerError, ServerPod};
@@ -35,13 +37,22 @@ pub(super) struct DashboardServers {
     cut_off: Notify,
     /// An attempt to reach a server has ended.
     tried: Notify,
+    /// Ends the questions that no page waits for any more.
+    stop: CancellationToken,
 }
 
 impl DashboardServers {
     pub(super) fn new(inspector: Inspector) -> Self {
         let named = inspector.address.as_ref().map(|address| inspector.named(address).map(Arc::new));
         let attempts = Mutex::default();
-        Self { inspector, named, attempts, cut_off: Notify::new(), tried: Notify::new() }
+        Self {
+            inspector,
+            named,
+            attempts,
+            cut_off: Notify::new(),
+            tried: Notify::new(),
+            stop: CancellationToken::new(),
+        }
     }
 
     /// Keeps servers reached as long as it runs: its end ends attempts to reach one.
@@ -66,6 +77,11 @@ impl DashboardServers {
                 }
             }
         }
+    }
+
+    /// The drop of the guard ends all questions.
+    pub(super) fn end_with(&self) -> DropGuard {
+        self.stop.clone().drop_guard()
     }
 
     /// Lets go of all servers, which ends their port forwards.
@@ -97,8 +113,8 @@ impl DashboardServers {
     }
 
     /// The answers of all servers that are reached now, and a failure for each server without one.
-    pub(super) async fn ask<T: DeserializeOwned>(
-        &self,
+    pub(super) async fn ask<T: DeserializeOwned + Send + 'static>(
+        self: &Arc<Self>,
         question: Question<'_>,
     ) -> (Vec<T>, Vec<InspectError>) {
         let (servers, unreached) = match &self.named {
@@ -106,7 +122,7 @@ impl DashboardServers {
             Some(Err(error)) => (Vec::new(), vec![error.clone()]),
             None => lock(&self.attempts).servers(),
         };
-        let asked = join_all(servers.iter().map(|server| self.ask_one(server, question))).await;
+        let asked = join_all(servers.iter().map(|server| self.ask_in_time(server, question))).await;
         let (mut answers, mut failures) = (Vec::new(), Vec::new());
         for answer in asked {
             match answer {
@@ -118,31 +134,37 @@ impl DashboardServers {
         (answers, failures)
     }
 
+    async fn ask_in_time<T: DeserializeOwned + Send + 'static>(
+        self: &Arc<Self>,
+        server: &Arc<Reached>,
+        Question { path, object, more }: Question<'_>,
+    ) -> Result<T, InspectError> {
+        let (servers, asked) = (Arc::clone(self), Arc::clone(server));
+        let (path, object, more) = (path.to_owned(), object.clone(), more.to_vec());
+        let answer = tokio::spawn(async move {
+            let question = Question { path: &path, object: &object, more: &more };
+            servers.stop.run_until_cancelled(servers.ask_one(&asked, question)).await
+        });
+        match timeout(ANSWER_TIMEOUT, answer).await {
+            Ok(Ok(Some(answer))) => answer,
+            Err(_) | Ok(Err(_) | Ok(None)) => Err(server.late(ANSWER_TIMEOUT).into()),
+        }
+    }
+
     async fn ask_one<T: DeserializeOwned>(
         &self,
         server: &Arc<Reached>,
         question: Question<'_>,
     ) -> Result<T, InspectError> {
-        let answer = match timeout(ANSWER_TIMEOUT, self.inspector.ask_one(server, question)).await {
-            Ok(answer) => answer,
-            Err(_elapsed) => Err(server.late(ANSWER_TIMEOUT).into()),
-        };
-        let now = Instant::now();
-        let is_cut_off = match &answer {
+        let answer = self.inspector.ask_one(server, question).await;
+        match &answer {
             Err(InspectError::Server(error @ ServerError::Unreachable { .. })) => {
-                lock(&self.attempts).cut_off(server, error, now)
+                if lock(&self.attempts).cut_off(server, error, Instant::now()) {
+                    self.cut_off.notify_one();
+                }
             }
-            Err(InspectError::Server(error @ ServerError::Late { .. })) => {
-                lock(&self.attempts).late(server, error, now)
-            }
-            Ok(_) | Err(InspectError::Server(_)) => {
-                lock(&self.attempts).answered(server);
-                false
-            }
-            Err(_no_token) => false,
-        };
-        if is_cut_off {
-            self.cut_off.notify_one();
+            Ok(_) | Err(InspectError::Server(_)) => lock(&self.attempts).answered(server),
+            Err(_no_token) => {}
         }
         answer
     }
