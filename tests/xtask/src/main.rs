@@ -41,7 +41,7 @@ enum Command {
     Demo(demo::Options),
     /// Runs all tests, or some
     Test(test::Options),
-    /// Checks formats, links, circles between modules, dependencies, lints and documentation
+    /// Checks formats, links, circles between modules, dependencies, workflows, lints and documentation
     Check(check::Options),
     /// Builds the book in runtime/docs
     Docs,

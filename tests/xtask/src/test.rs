@@ -32,7 +32,7 @@ pub(crate) struct Options {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Part {
-    /// Formats, links, circles between modules, dependencies, lints, documentation
+    /// Formats, links, circles between modules, dependencies, workflows, lints, documentation
     Check,
     /// Unit tests, plans by example, laws and examples in the documentation, of all crates
     Unit,

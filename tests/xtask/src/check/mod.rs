@@ -1,9 +1,11 @@
-//! `cargo xtask check`: what needs no test to run: formats, links, circles, dependencies, lints, documentation.
+//! `cargo xtask check`: what needs no test to run: formats, links, circles, dependencies, workflows, lints,
+//! documentation.
 
 mod circles;
 mod dependencies;
 mod links;
 mod tokens;
+mod workflows;
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +37,7 @@ const CRATES: [&str; 6] = [
 const CIRCLES_FAIL: bool = true;
 
 /// Where pages with links are.
-const PAGES: [&str; 4] = ["README.md", "guests", "runtime", "tests"];
+const PAGES: [&str; 5] = ["README.md", ".github", "guests", "runtime", "tests"];
 
 /// Runs the checks, and returns whether all passed; what did not is printed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
@@ -50,8 +52,9 @@ pub(crate) fn all() -> Result<bool> {
     let layered = circles(CIRCLES_FAIL)? || !CIRCLES_FAIL;
     let linked = links()?;
     let allowed = dependencies()?;
+    let runnable = workflows()?;
     format()?;
-    if !(layered && linked && allowed) {
+    if !(layered && linked && allowed && runnable) {
         return Ok(false);
     }
     lints()?;
@@ -149,6 +152,15 @@ fn dependencies() -> Result<bool> {
         println!("dependency: {problem}");
     }
     Ok(problems.is_empty())
+}
+
+/// Whether GitHub would run all workflows.
+fn workflows() -> Result<bool> {
+    eprintln!("check: workflows");
+    let root = paths::workspace();
+    let mut files = Vec::new();
+    texts(&root.join(".github/workflows"), "yml", &root, &mut files)?;
+    workflows::are_sound(&files.into_iter().map(|(path, _)| path).collect::<Vec<_>>())
 }
 
 /// A line for each package: its name and version, `|`, its licence.
