@@ -238,6 +238,7 @@ async fn a_server_that_fails_keeps_its_port_forward() {
     let setup = Setup::new(Server::Fails, false).await;
     for _ in 0..3 {
         setup.until_shown("/", "500 Internal Server Error").await;
+        assert!(setup.dashboard.servers.has_reached());
     }
     assert_eq!(setup.started().len(), 1);
 }
