@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use metahook_core::api::reason::ConditionType;
-use metahook_core::api::status::{CallFigures, HookStatus};
+use metahook_core::api::status::{CallFigures, Condition, HookStatus};
 use metahook_core::api::units::print_bytes;
 use metahook_core::controller_metrics::OK;
 use metahook_core::overview::{CallNumbers, ControllerOverview, NamedParents, ParentGroup};
@@ -26,9 +26,12 @@ pub fn print(mut out: impl Write, shown: &ShownController) -> Result<(), io::Err
     writeln!(out, "{} {}", line.kind, escape(&line.name))?;
     let seen = line.seen.map_or_else(|| "never seen".to_owned(), |seen| format!("seen {} ago", age(seen)));
     row(&mut out, "ready", &format!("{} {}, {seen}", line.ready, line.reason))?;
+    let is_ready = |condition: &&Condition| condition.kind == ConditionType::Ready.as_str();
+    let ready = status.conditions.iter().find(is_ready).map(|condition| &condition.message);
     for condition in &status.conditions {
-        let is_ready = condition.kind == ConditionType::Ready.as_str();
-        if !condition.message.is_empty() {
+        let is_ready = is_ready(&condition);
+        let is_said = !is_ready && ready == Some(&condition.message);
+        if !condition.message.is_empty() && !is_said {
             let place = if is_ready { "" } else { &*condition.kind };
             let colon = if is_ready { "" } else { ": " };
             row(&mut out, "", &format!("{place}{colon}{}", condition.message))?;
@@ -39,6 +42,7 @@ pub fn print(mut out: impl Write, shown: &ShownController) -> Result<(), io::Err
     }
     match running {
         Some(running) => print_running(&mut out, running),
+        None if line.ready == "False" => row(&mut out, "running", "not until it is ready"),
         None => row(&mut out, "running", "on no server that was asked"),
     }
 }
@@ -154,8 +158,9 @@ fn millis(seconds: f64) -> String {
     if millis < 1000.0 { format!("{millis} ms") } else { format!("{seconds} s") }
 }
 
+/// In Ki at least, and rounded up.
 fn bytes(bytes: usize) -> String {
-    print_bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+    print_bytes(u64::try_from(bytes.next_multiple_of(1024)).unwrap_or(u64::MAX))
 }
 
 fn sums(sums: &BTreeMap<String, u64>) -> String {
@@ -164,7 +169,9 @@ fn sums(sums: &BTreeMap<String, u64>) -> String {
 }
 
 fn row(out: &mut impl Write, what: &str, text: &str) -> Result<(), io::Error> {
-    writeln!(out, "{:<WIDTH$}{}", escape(what), escape(&one_line(text)))
+    let what = escape(what);
+    let gap = " ".repeat(WIDTH.saturating_sub(what.chars().count()).max(1));
+    writeln!(out, "{what}{gap}{}", escape(&one_line(text)))
 }
 
 #[cfg(test)]
@@ -172,7 +179,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use metahook_core::api::status::{Condition, ControllerStatus};
+    use metahook_core::api::status::ControllerStatus;
     use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
     use metahook_core::overview::{MemoryNumbers, ParentNumbers, QueueNumbers, SlowParent};
     use serde_json::json;
@@ -181,10 +188,14 @@ mod tests {
     use crate::status::ControllerLine;
 
     fn shown(running: Option<ControllerOverview>) -> String {
+        shown_as("True", running)
+    }
+
+    fn shown_as(ready: &str, running: Option<ControllerOverview>) -> String {
         let line = ControllerLine {
             kind: "CompositeController",
             name: "hello".to_owned(),
-            ready: "True".to_owned(),
+            ready: ready.to_owned(),
             reason: "ParentsFailing".to_owned(),
             parents: Some(40),
             failing: Some(2),
@@ -199,6 +210,9 @@ mod tests {
         }, {
             "type": "Pure", "status": "False", "reason": "ReadsClock", "message": "it reads the time",
             "lastTransitionTime": "t",
+        }, {
+            "type": "Failing", "status": "True", "reason": "ParentsFailing", "message": "2 of 40 parents fail",
+            "lastTransitionTime": "t",
         }]);
         let conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap();
         let hook = HookStatus {
@@ -207,7 +221,8 @@ mod tests {
             instructions_p50: Some(60_000),
             ..HookStatus::default()
         };
-        let hooks = BTreeMap::from([("sync".to_owned(), hook)]);
+        let customize = HookStatus { digest: Some("sha256:92d7".to_owned()), ..HookStatus::default() };
+        let hooks = BTreeMap::from([("customize".to_owned(), customize), ("sync".to_owned(), hook)]);
         let status = ControllerStatus { conditions, hooks, ..ControllerStatus::default() };
         let mut out = Vec::new();
         let gvk = Gvk::new("metacontroller.k8s.io/v1alpha1", "CompositeController");
@@ -256,7 +271,7 @@ mod tests {
                 reserved: 1 << 20,
                 budget: 64 << 20,
                 waits: 0,
-                traces: 2048,
+                traces: 1500,
                 all_traces: 4096,
                 max_traces: 4 << 20,
             },
@@ -267,6 +282,7 @@ CompositeController hello
 ready       True ParentsFailing, seen 3s ago
             2 of 40 parents fail
             Pure: it reads the time
+customize hook sha256:92d7
 sync hook   sha256:4f0c, loaded at 2026-11-27T10:00:00Z, 60000 instructions at the median
 parents     40: 35 settled, 5 failing
 queue       3 waiting, 1 running, the longest for 2.1 s, 5 to be reconciled later
@@ -296,5 +312,7 @@ Slowest of the latest reconciles:
     #[test]
     fn a_controller_that_no_server_runs_is_shown_by_its_status() {
         assert!(shown(None).ends_with("\nrunning     on no server that was asked\n"), "{}", shown(None));
+        let not_ready = shown_as("False", None);
+        assert!(not_ready.ends_with("\nrunning     not until it is ready\n"), "{not_ready}");
     }
 }
