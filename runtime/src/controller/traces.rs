@@ -14,7 +14,7 @@ use crate::spans::Spans;
 use crate::sync::lock;
 use crate::telemetry::reconcile_span::ReconcileSpan;
 
-/// Who wants the steps of reconciles. By default nobody does.
+/// The consumers of the steps of reconciles; by default there are none.
 #[derive(Clone, Default)]
 pub(crate) struct Traces {
     /// A server without --inspection-address shows no trace.

@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use crate::controllers::FindError;
 pub(crate) use cluster_reader::ClusterReader;
+pub(crate) use text::memory_line;
 pub use text::print;
 
 /// A status that was written later than this shows that a server hosts the controller. Clocks may differ by a minute.

@@ -7,7 +7,7 @@ use metahook_core::api::reason::ConditionType;
 use metahook_core::api::status::{CallFigures, Condition, HookStatus};
 use metahook_core::api::units::print_bytes;
 use metahook_core::controller_metrics::OK;
-use metahook_core::overview::{CallNumbers, ControllerOverview, NamedParents, ParentGroup};
+use metahook_core::overview::{CallNumbers, ControllerOverview, MemoryNumbers, NamedParents, ParentGroup};
 use metahook_core::{counted, one_line};
 use metahook_server::telemetry::escape;
 
@@ -67,19 +67,7 @@ fn print_running(out: &mut impl Write, running: &ControllerOverview) -> Result<(
     row(out, "calls", &calls_line(calls))?;
     row(out, "reconciles", &sums(reconciles))?;
     row(out, "writes", &sums(writes))?;
-    let waits = if memory.waits > 0 { format!(" ({} had to wait)", memory.waits) } else { String::new() };
-    row(
-        out,
-        "memory",
-        &format!(
-            "reconciles of all controllers {} of {}{waits}; traces {}, of all controllers {} of {}",
-            print_bytes(memory.reserved),
-            print_bytes(memory.budget),
-            bytes(memory.traces),
-            bytes(memory.all_traces),
-            bytes(memory.max_traces),
-        ),
-    )?;
+    row(out, "memory", &memory_line(memory))?;
     match named {
         Some(named) => print_named(out, named),
         None => {
@@ -158,6 +146,18 @@ fn millis(seconds: f64) -> String {
     if millis < 1000.0 { format!("{millis} ms") } else { format!("{seconds} s") }
 }
 
+pub(crate) fn memory_line(memory: &MemoryNumbers) -> String {
+    let waits = if memory.waits > 0 { format!(" ({} had to wait)", memory.waits) } else { String::new() };
+    format!(
+        "reconciles of all controllers {} of {}{waits}; traces {}, of all controllers {} of {}",
+        print_bytes(memory.reserved),
+        print_bytes(memory.budget),
+        bytes(memory.traces),
+        bytes(memory.all_traces),
+        bytes(memory.max_traces),
+    )
+}
+
 /// In Ki at least, and rounded up.
 fn bytes(bytes: usize) -> String {
     print_bytes(u64::try_from(bytes.next_multiple_of(1024)).unwrap_or(u64::MAX))
@@ -181,7 +181,7 @@ mod tests {
 
     use metahook_core::api::status::ControllerStatus;
     use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
-    use metahook_core::overview::{MemoryNumbers, ParentNumbers, QueueNumbers, SlowParent};
+    use metahook_core::overview::{ParentNumbers, QueueNumbers, SlowParent};
     use serde_json::json;
 
     use super::*;

@@ -10,6 +10,7 @@ use metahook_core::overview::{CallNumbers, ControllerOverview};
 use super::{number, rate};
 use crate::dashboard::charts::sparkline;
 use crate::dashboard::samples::Rates;
+use crate::status::memory_line;
 
 pub(super) fn numbers(running: &ControllerOverview, rates: &Rates) -> Markup {
     let ControllerOverview { reconciles, writes, calls, .. } = running;
@@ -22,7 +23,7 @@ pub(super) fn numbers(running: &ControllerOverview, rates: &Rates) -> Markup {
             dt { "Reconciles" } dd { (sums(reconciles)) }
             dt { "Writes" } dd { (sums(writes)) }
             dt { "Calls" } dd { (calls_text(calls)) }
-            dt { "Memory" } dd { (memory_text(running)) }
+            dt { "Memory" } dd { (memory_line(&running.memory)) }
         }
     }
 }
@@ -64,23 +65,6 @@ fn calls_text(calls: &CallNumbers) -> String {
         words.push(format!("at most {} of memory", print_bytes(calls.most_memory)));
     }
     words.join(", ")
-}
-
-fn memory_text(running: &ControllerOverview) -> String {
-    let memory = &running.memory;
-    let bytes = |bytes: usize| print_bytes(u64::try_from(bytes).unwrap_or(u64::MAX));
-    let waits = match memory.waits {
-        0 => String::new(),
-        waits => format!(" ({waits} had to wait)"),
-    };
-    format!(
-        "reconciles of all controllers {} of {}{waits}; traces {}, of all controllers {} of {}",
-        print_bytes(memory.reserved),
-        print_bytes(memory.budget),
-        bytes(memory.traces),
-        bytes(memory.all_traces),
-        bytes(memory.max_traces),
-    )
 }
 
 fn sums(sums: &BTreeMap<String, u64>) -> String {
