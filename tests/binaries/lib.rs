@@ -2,6 +2,7 @@
 //! compiled with it before it prints its first line.
 #![allow(clippy::print_stderr, reason = "a build reports its progress")]
 
+pub mod architecture;
 pub mod cluster;
 pub mod elapsed;
 pub mod go;

@@ -1,65 +1,73 @@
-//! OCI image of the server: the same binary makes the same bytes at any time and on any machine.
+//! OCI images of the server: the same binaries make the same bytes at any time and on any machine.
 #![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
+pub mod archive;
+
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use flate2::{Compression, GzBuilder};
+use binaries::architecture::Architecture;
+use binaries::paths;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tar::{Builder, EntryType, Header};
+
+pub use archive::Effort;
+use archive::{Archive, gzip};
 
 /// Name of the image in the manifests.
 pub const NAME: &str = concat!("metahook/metahook:", env!("CARGO_PKG_VERSION"));
 
+/// Where an image has the interpreters of scripts: beside the server, which looks for them there.
+pub const RUNNERS: &str = "usr/bin/runners";
+
+/// Where an image has their licences.
+pub const ABOUT_RUNNERS: &str = "usr/share/metahook/runners";
+
 /// The user that Metacontroller's image runs as; not root.
 const USER: u64 = 65532;
 
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// An image layout, file by file.
-#[derive(Debug)]
-pub struct Layout(Vec<(String, Vec<u8>)>);
+/// Files by their paths.
+pub type Files = Vec<(String, Vec<u8>)>;
 
-/// How long packing may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effort {
-    /// For a test that uses it once.
-    Little,
-    /// For an image that is pulled.
-    Much,
+/// The image of the server for one architecture.
+#[derive(Debug)]
+pub struct Image {
+    architecture: Architecture,
+    /// The descriptor of its manifest.
+    manifest: Value,
+    blobs: Files,
 }
 
-impl Layout {
-    /// The image of the server, with the shared libraries that it needs, if it needs any.
-    pub fn of_server(binary: &Path, effort: Effort) -> Result<Self> {
-        Self::with_files(binary, Vec::new(), effort)
-    }
-
-    /// An image with other files besides, by their paths without the first slash.
-    pub fn with_files(binary: &Path, mut files: Vec<(String, Vec<u8>)>, effort: Effort) -> Result<Self> {
+impl Image {
+    /// The server, with the shared libraries that it needs, if it needs any, and files by their paths without the first slash.
+    pub fn of_server(
+        binary: &Path,
+        mut files: Files,
+        architecture: Architecture,
+        effort: Effort,
+    ) -> Result<Self> {
         for library in libraries(binary)? {
             let content = fs::read(&library).with_context(|| format!("{library} cannot be read"))?;
             files.push((library.trim_start_matches('/').to_owned(), content));
         }
         let content = fs::read(binary).with_context(|| format!("{} cannot be read", binary.display()))?;
         files.push(("usr/bin/metahook".to_owned(), content));
-        Self::of_layer(&layer(&files)?, effort)
+        Self::of_layer(&layer(&files)?, architecture, effort)
     }
 
-    fn of_layer(layer: &[u8], effort: Effort) -> Result<Self> {
-        let level = match effort {
-            Effort::Little => Compression::fast(),
-            Effort::Much => Compression::best(),
-        };
-        let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), level);
-        gzip.write_all(layer)?;
-        let packed = gzip.finish()?;
+    pub fn architecture(&self) -> Architecture {
+        self.architecture
+    }
+
+    fn of_layer(layer: &[u8], architecture: Architecture, effort: Effort) -> Result<Self> {
+        let packed = gzip(layer, effort)?;
         let config = json!({
-            "architecture": match std::env::consts::ARCH { "x86_64" => "amd64", "aarch64" => "arm64", other => other },
+            "architecture": architecture.name(),
             "os": "linux",
             "created": "1970-01-01T00:00:00Z",
             "config": {
@@ -80,24 +88,56 @@ impl Layout {
             "layers": [descriptor("application/vnd.oci.image.layer.v1.tar+gzip", &packed)],
         });
         let manifest = manifest.to_string().into_bytes();
-        let mut named = descriptor(MANIFEST, &manifest);
-        named["annotations"] = json!({
+        let named = descriptor(MANIFEST, &manifest);
+        Ok(Self { architecture, manifest: named, blobs: vec![blob(manifest), blob(config), blob(packed)] })
+    }
+}
+
+/// An image layout, file by file.
+#[derive(Debug)]
+pub struct Layout(Files);
+
+impl Layout {
+    /// The image of a server of this machine, without interpreters of scripts.
+    pub fn of_server(binary: &Path, effort: Effort) -> Result<Self> {
+        let image = Image::of_server(binary, Vec::new(), Architecture::of_host()?, effort)?;
+        Ok(Self::of_one(&image))
+    }
+
+    /// The image of one architecture.
+    pub fn of_one(image: &Image) -> Self {
+        Self::named(image.manifest.clone(), image.blobs.clone())
+    }
+
+    /// The image of several architectures: who pulls it gets its own.
+    pub fn of_all(images: &[Image]) -> Self {
+        let manifests: Vec<Value> = images
+            .iter()
+            .map(|image| {
+                let mut manifest = image.manifest.clone();
+                manifest["platform"] = json!({"architecture": image.architecture.name(), "os": "linux"});
+                manifest
+            })
+            .collect();
+        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests});
+        let index = index.to_string().into_bytes();
+        let named = descriptor(INDEX, &index);
+        let blobs = images.iter().flat_map(|image| image.blobs.clone());
+        Self::named(named, [blob(index)].into_iter().chain(blobs).collect())
+    }
+
+    fn named(mut top: Value, blobs: Files) -> Self {
+        top["annotations"] = json!({
             "org.opencontainers.image.ref.name": NAME,
             "io.containerd.image.name": format!("docker.io/{NAME}"),
         });
-        let index = json!({
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.index.v1+json",
-            "manifests": [named],
-        });
-        let blob = |bytes: Vec<u8>| (format!("blobs/sha256/{}", hex(&bytes)), bytes);
-        Ok(Self(vec![
+        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [top]});
+        let mut files = vec![
             ("oci-layout".to_owned(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec()),
             ("index.json".to_owned(), index.to_string().into_bytes()),
-            blob(manifest),
-            blob(config),
-            blob(packed),
-        ]))
+        ];
+        files.extend(blobs);
+        Self(files)
     }
 
     /// As a folder, made anew.
@@ -116,15 +156,37 @@ impl Layout {
 
     /// As one file.
     pub fn tar(&self) -> Result<Vec<u8>> {
-        let mut tar = Builder::new(Vec::new());
+        let mut tar = Archive::new();
         for folder in ["blobs/", "blobs/sha256/"] {
-            append(&mut tar, EntryType::Directory, folder, 0o755, &[])?;
+            tar.folder(folder)?;
         }
         for (name, bytes) in &self.0 {
-            append(&mut tar, EntryType::Regular, name, 0o644, bytes)?;
+            tar.file(name, bytes)?;
         }
-        Ok(tar.into_inner()?)
+        tar.finish()
     }
+}
+
+/// The interpreters of scripts that a folder has, with their licences and what they are made of, under another folder each.
+/// What is missing is missing in the answer, too.
+pub fn runners(built: &Path, programs: &str, about: &str) -> Result<Files> {
+    let mut files = Vec::new();
+    for name in ["javascript", "python"] {
+        for part in ["wasm", "code"] {
+            let file = built.join(format!("{name}.{part}"));
+            if file.is_file() {
+                let content =
+                    fs::read(&file).with_context(|| format!("{} cannot be read", file.display()))?;
+                files.push((format!("{programs}/{name}.{part}"), content));
+            }
+        }
+        let source = paths::workspace().join("runtime/runners").join(name);
+        for part in ["LICENSES.md", "sbom.json"] {
+            let content = fs::read(source.join(part)).with_context(|| format!("{part} of {name}"))?;
+            files.push((format!("{about}/{name}/{part}"), content));
+        }
+    }
+    Ok(files)
 }
 
 /// SHA-256 in hexadecimal.
@@ -151,33 +213,18 @@ pub fn libraries(binary: &Path) -> Result<Vec<String>> {
 
 /// The root file system: the server under both of its names, its libraries, and its user.
 fn layer(files: &[(String, Vec<u8>)]) -> Result<Vec<u8>> {
-    let mut tar = Builder::new(Vec::new());
-    let group = format!("nonroot:x:{USER}:\n");
-    let passwd = format!("nonroot:x:{USER}:{USER}::/:/sbin/nologin\n");
-    append(&mut tar, EntryType::Regular, "etc/group", 0o644, group.as_bytes())?;
-    append(&mut tar, EntryType::Regular, "etc/passwd", 0o644, passwd.as_bytes())?;
+    let mut tar = Archive::new();
+    tar.file("etc/group", format!("nonroot:x:{USER}:\n").as_bytes())?;
+    tar.file("etc/passwd", format!("nonroot:x:{USER}:{USER}::/:/sbin/nologin\n").as_bytes())?;
     for (path, content) in files {
-        append(&mut tar, EntryType::Regular, path, 0o755, content)?;
+        tar.program(path, content)?;
     }
-    tar.append_link(&mut header(EntryType::Symlink, 0o777, 0), "usr/bin/metacontroller", "metahook")?;
-    Ok(tar.into_inner()?)
+    tar.link("usr/bin/metacontroller", "metahook")?;
+    tar.finish()
 }
 
-fn append(tar: &mut Builder<Vec<u8>>, kind: EntryType, path: &str, mode: u32, content: &[u8]) -> Result<()> {
-    let mut header = header(kind, mode, content.len() as u64);
-    Ok(tar.append_data(&mut header, path, content)?)
-}
-
-/// It holds no time and no user of the machine that makes it.
-fn header(kind: EntryType, mode: u32, size: u64) -> Header {
-    let mut header = Header::new_ustar();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_size(size);
-    header.set_mtime(0);
-    header.set_uid(0);
-    header.set_gid(0);
-    header
+fn blob(bytes: Vec<u8>) -> (String, Vec<u8>) {
+    (format!("blobs/sha256/{}", hex(&bytes)), bytes)
 }
 
 fn descriptor(kind: &str, bytes: &[u8]) -> Value {
@@ -190,16 +237,19 @@ mod tests {
 
     use super::*;
 
-    fn image(binary: &[u8]) -> Vec<u8> {
+    fn image(binary: &[u8], architecture: Architecture) -> Image {
         let files = [("usr/bin/metahook".to_owned(), binary.to_vec())];
-        let layout = Layout::of_layer(&layer(&files).unwrap(), Effort::Much).unwrap();
-        layout.tar().unwrap()
+        Image::of_layer(&layer(&files).unwrap(), architecture, Effort::Much).unwrap()
+    }
+
+    fn tar(binary: &[u8]) -> Vec<u8> {
+        Layout::of_one(&image(binary, Architecture::Amd64)).tar().unwrap()
     }
 
     #[test]
     fn the_same_binary_makes_the_same_image() {
-        assert_eq!(image(b"one"), image(b"one"));
-        assert_ne!(image(b"one"), image(b"two"));
+        assert_eq!(tar(b"one"), tar(b"one"));
+        assert_ne!(tar(b"one"), tar(b"two"));
     }
 
     #[test]
@@ -223,10 +273,37 @@ mod tests {
 
     #[test]
     fn each_blob_is_named_after_its_bytes() {
-        let layout = Layout::of_layer(b"layer", Effort::Little).unwrap();
+        let layout =
+            Layout::of_all(&[image(b"one", Architecture::Amd64), image(b"two", Architecture::Arm64)]);
         for (name, bytes) in layout.0.iter().filter(|(name, _)| name.starts_with("blobs")) {
             assert_eq!(name.strip_prefix("blobs/sha256/"), Some(hex(bytes).as_str()));
         }
+    }
+
+    #[test]
+    fn an_image_of_two_architectures_leads_to_each_by_its_platform() {
+        let layout =
+            Layout::of_all(&[image(b"one", Architecture::Amd64), image(b"two", Architecture::Arm64)]);
+        let read = |name: &str| -> Value {
+            let (_, bytes) = layout.0.iter().find(|(file, _)| file == name).unwrap();
+            serde_json::from_slice(bytes).unwrap()
+        };
+        let follow = |descriptor: &Value| {
+            let digest = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
+            read(&format!("blobs/sha256/{digest}"))
+        };
+        let all = follow(&read("index.json")["manifests"][0]);
+        let architectures: Vec<Value> = all["manifests"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|manifest| {
+                let config = follow(&follow(manifest)["config"]);
+                assert_eq!(manifest["platform"]["architecture"], config["architecture"]);
+                config["architecture"].clone()
+            })
+            .collect();
+        assert_eq!(architectures, ["amd64", "arm64"]);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use std::env;
 use std::io::{BufRead, BufReader};
+use std::iter;
 use std::ops::AddAssign;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -60,7 +62,7 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 /// Runs it to its end; an error if it fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = children::wait(command)?;
-    ensure!(status.success(), "cargo {} failed ({status})", arguments(command));
+    ensure!(status.success(), "{} failed ({status})", line(command));
     Ok(())
 }
 
@@ -89,9 +91,11 @@ pub(crate) fn exec(command: &mut Command) -> Result<()> {
 
 /// Runs a command, and returns its stdout.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
-    ensure!(output.status.success(), "cargo {} failed ({})", arguments(command), output.status);
-    String::from_utf8(output.stdout).context("cargo prints no UTF-8")
+    let program = command.get_program().display().to_string();
+    let output =
+        command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot run {program}"))?;
+    ensure!(output.status.success(), "{} failed ({})", line(command), output.status);
+    String::from_utf8(output.stdout).with_context(|| format!("{program} prints no UTF-8"))
 }
 
 /// Runs tests, passes on what they print, and sums up how they ended; whether all is well.
@@ -107,8 +111,11 @@ pub(crate) fn run_tests(command: &mut Command) -> Result<(Counts, bool)> {
     Ok((sum, status.success()))
 }
 
-fn arguments(command: &Command) -> String {
-    let words: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
+/// The command as a person would type it.
+fn line(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let words: Vec<_> =
+        iter::once(program).chain(command.get_args()).map(|word| word.to_string_lossy()).collect();
     words.join(" ")
 }
 

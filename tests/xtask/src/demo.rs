@@ -73,7 +73,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     match language {
         Some(language) => {
             runners::build_one(language)?;
-            runners::compile(cargo::program("metahook")?)?;
+            runners::compile(cargo::program("metahook")?, &paths::runners()?)?;
         }
         None => guests::build(&[name])?,
     }

@@ -18,7 +18,9 @@ mod docs;
 mod fuzz;
 mod guests;
 mod image;
+mod release;
 mod runners;
+mod static_server;
 mod steps;
 mod test;
 
@@ -69,6 +71,8 @@ enum Command {
     Cases(cases::Options),
     /// Makes the server an OCI image, without Docker
     Image,
+    /// Makes what a release holds: programs, images, manifests, chart, book, and what is in them
+    Release(release::Options),
     /// Makes the pictures of the book: pages of `metahook dashboard`, in headless Chromium
     Screenshots,
 }
@@ -107,6 +111,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Chart(options) => return chart::run(&options),
         Command::Cases(options) => return Ok(cases::run(&options)),
         Command::Image => image::build()?,
+        Command::Release(options) => return release::run(&options),
         Command::Screenshots => {
             cargo::build_programs(&["metahook"])?;
             cargo::become_program("screenshots", None)?;

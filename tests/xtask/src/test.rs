@@ -8,6 +8,7 @@ use binaries::cluster::Binaries;
 use binaries::elapsed::{elapsed, readable};
 use binaries::helm;
 use binaries::node::Parts;
+use binaries::paths;
 use clap::{Args, ValueEnum};
 
 use crate::cargo::{self, Counts, cargo, run_tests};
@@ -211,7 +212,7 @@ fn build_for_acceptance(options: &Options) -> Result<()> {
     }
     guests::build_all()?;
     runners::build_what_can_be()?;
-    runners::compile(cargo::program("metahook")?)?;
+    runners::compile(cargo::program("metahook")?, &paths::runners()?)?;
     println!("built in {}", elapsed(start));
     Ok(())
 }

@@ -6,7 +6,7 @@ mod python;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -47,11 +47,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let chosen = ALL.into_iter().filter(|language| options.language.is_none_or(|only| only == *language));
     build(chosen, options.if_possible)?;
     cargo::run(&mut cargo::cargo(&["build", "--package", "metahook"]))?;
-    compile(cargo::program("metahook")?)
+    compile(cargo::program("metahook")?, &paths::runners()?)
 }
 
 pub(crate) fn build_one(language: Language) -> Result<()> {
     build([language].into_iter(), false)
+}
+
+/// Builds all; what cannot be built here is an error.
+pub(crate) fn build_all() -> Result<()> {
+    build(ALL.into_iter(), false)
 }
 
 /// Builds all that can be built here, and says of the others why not.
@@ -75,9 +80,8 @@ fn build(languages: impl Iterator<Item = Language>, if_possible: bool) -> Result
     Ok(())
 }
 
-/// Has the server compile the runners that could be built: their first scripts then wait for no compiler.
-pub(crate) fn compile(mut server: Command) -> Result<()> {
-    let folder = paths::target()?.join("runners");
+/// Has the server compile the runners that the folder has: their first scripts then wait for no compiler.
+pub(crate) fn compile(mut server: Command, folder: &Path) -> Result<()> {
     if !folder.is_dir() {
         return Ok(());
     }

@@ -1,0 +1,192 @@
+//! Packs what a release holds. The same parts make the same bytes at any time and on any machine.
+
+mod manifests;
+mod notes;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use binaries::architecture::Architecture;
+use image::archive::{Archive, Effort, gzip};
+use image::{ABOUT_RUNNERS, Image, Layout, RUNNERS, hex};
+
+/// The version that all parts have: Cargo.toml names it.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The files of a release by their names.
+type Release = BTreeMap<String, Vec<u8>>;
+
+/// Writes the folder anew, and returns the text of its `SHA256SUMS`.
+///
+/// `parts` has a folder with `metahook` and `runners` for each architecture, the book, the SDK's package and the list of
+/// what the server is made of.
+///
+/// # Errors
+/// A part is missing, or a manifest has another version.
+pub fn pack(workspace: &Path, parts: &Path, folder: &Path, repository: &str) -> Result<String> {
+    let mut release = Release::new();
+    let mut images = Vec::new();
+    for architecture in Architecture::ALL {
+        let built = parts.join(architecture.name());
+        if built.is_dir() {
+            release.insert(archive_name(architecture), command(workspace, &built)?);
+            images.push(server_image(&built, architecture)?);
+        }
+    }
+    ensure!(!images.is_empty(), "{} has a program for no architecture", parts.display());
+    for image in &images {
+        let name = format!("metahook-image-linux-{}.tar", image.architecture().name());
+        release.insert(name, Layout::of_one(image).tar()?);
+    }
+    release.insert("metahook-image.tar".to_owned(), Layout::of_all(&images).tar()?);
+    release.insert("metahook-book.tar.gz".to_owned(), packed_folder(&parts.join("book"), "metahook-book")?);
+    for name in [format!("metahook-sdk-{VERSION}.crate"), "metahook.cdx.json".to_owned()] {
+        let content = read(&parts.join(&name))?;
+        release.insert(name, content);
+    }
+    manifests::add(&mut release, workspace, repository)?;
+    let changelog = String::from_utf8(read(&workspace.join("runtime/CHANGELOG.md"))?)?;
+    release.insert("RELEASE_NOTES.md".to_owned(), notes::of(&changelog, VERSION)?.into_bytes());
+    let sums: Vec<String> =
+        release.iter().map(|(name, content)| format!("{}  {name}\n", hex(content))).collect();
+    let sums = sums.concat();
+    release.insert("SHA256SUMS".to_owned(), sums.clone().into_bytes());
+    write(&release, folder)?;
+    Ok(sums)
+}
+
+/// The name of the archive with the command.
+fn archive_name(architecture: Architecture) -> String {
+    format!("metahook-linux-{}.tar.gz", architecture.name())
+}
+
+/// The program, and beside it the interpreters of scripts, where it looks for them.
+fn command(workspace: &Path, built: &Path) -> Result<Vec<u8>> {
+    let mut tar = Archive::new();
+    tar.program("metahook", &read(&built.join("metahook"))?)?;
+    tar.file("LICENSE", &read(&workspace.join("LICENSE"))?)?;
+    for (path, content) in image::runners(&built.join("runners"), "runners", "licenses")? {
+        tar.file(&path, &content)?;
+    }
+    gzip(&tar.finish()?, Effort::Much)
+}
+
+fn server_image(built: &Path, architecture: Architecture) -> Result<Image> {
+    let runners = image::runners(&built.join("runners"), RUNNERS, ABOUT_RUNNERS)?;
+    Image::of_server(&built.join("metahook"), runners, architecture, Effort::Much)
+}
+
+/// All files of a folder, in the order of their paths, under a folder of another name.
+fn packed_folder(folder: &Path, name: &str) -> Result<Vec<u8>> {
+    let mut tar = Archive::new();
+    for path in files(folder)? {
+        let inner = path.strip_prefix(folder)?.to_str().context("a path is no UTF-8")?;
+        tar.file(&format!("{name}/{inner}"), &read(&path)?)?;
+    }
+    gzip(&tar.finish()?, Effort::Much)
+}
+
+/// The files below a folder, sorted by their paths.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).with_context(|| format!("{} cannot be read", next.display()))? {
+            let path = entry?.path();
+            if path.is_dir() { folders.push(path) } else { found.push(path) }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("{} cannot be read", path.display()))
+}
+
+fn write(release: &Release, folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("{} cannot be made anew", folder.display()))?;
+    }
+    fs::create_dir_all(folder)?;
+    for (name, content) in release {
+        let path = folder.join(name);
+        fs::write(&path, content).with_context(|| format!("{} cannot be written", path.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts of a release, each as small as it can be, with another program for each architecture.
+    fn parts() -> tempfile::TempDir {
+        let parts = tempfile::tempdir().unwrap();
+        let put = |name: &str, content: &[u8]| {
+            let path = parts.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        };
+        for name in ["amd64", "arm64"] {
+            put(&format!("{name}/metahook"), format!("#!/bin/{name}").as_bytes());
+            put(&format!("{name}/runners/python.wasm"), b"interpreter");
+        }
+        put("book/index.html", b"<p>book</p>");
+        put("book/a/b.css", b"p {}");
+        put(&format!("metahook-sdk-{VERSION}.crate"), b"crate");
+        put("metahook.cdx.json", b"{}");
+        parts
+    }
+
+    fn packed(parts: &Path) -> (tempfile::TempDir, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = binaries::paths::workspace();
+        let sums = pack(&workspace, parts, folder.path(), "git.example.com/metahook").unwrap();
+        (folder, sums)
+    }
+
+    #[test]
+    fn the_same_parts_make_the_same_bytes_and_each_file_has_its_sum() {
+        let parts = parts();
+        let (folder, sums) = packed(parts.path());
+        assert_eq!(packed(parts.path()).1, sums);
+        let names: Vec<_> = sums.lines().map(|line| line.split_once("  ").unwrap()).collect();
+        for (sum, name) in &names {
+            assert_eq!(*sum, hex(&fs::read(folder.path().join(name)).unwrap()), "{name}");
+        }
+        let mut there: Vec<_> =
+            files(folder.path()).unwrap().iter().map(|path| path.file_name().unwrap().to_owned()).collect();
+        there.retain(|name| name != "SHA256SUMS");
+        assert_eq!(there, names.iter().map(|(_, name)| *name).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn krew_finds_each_archive_by_its_digest() {
+        let parts = parts();
+        let (folder, sums) = packed(parts.path());
+        let plugin = fs::read_to_string(folder.path().join("metahook.yaml")).unwrap();
+        for architecture in Architecture::ALL {
+            let name = archive_name(architecture);
+            let (sum, _) = sums.lines().find_map(|line| line.split_once(&format!("  {name}"))).unwrap();
+            let download = format!(
+                "uri: https://git.example.com/metahook/releases/download/v{VERSION}/{name}\n    sha256: \"{sum}\""
+            );
+            assert!(plugin.contains(&download), "{download}\nis not in\n{plugin}");
+        }
+        assert!(!plugin.contains("REPOSITORY") && !plugin.contains("VERSION"), "{plugin}");
+    }
+
+    #[test]
+    fn a_part_that_is_missing_is_named_and_nothing_is_written() {
+        let parts = parts();
+        fs::remove_file(parts.path().join("metahook.cdx.json")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("release");
+        let error = pack(&binaries::paths::workspace(), parts.path(), &target, "x").unwrap_err();
+        assert!(format!("{error:#}").contains("metahook.cdx.json cannot be read"), "{error:#}");
+        assert!(!target.exists());
+    }
+}
