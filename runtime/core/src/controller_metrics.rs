@@ -49,9 +49,9 @@ table! {
     ParentsFailing = ("parents_failing", MetricKind::Gauge, "");
     /// Parents that are paused.
     ParentsPaused = ("parents_paused", MetricKind::Gauge, "");
-    /// Parents whose reconciles wait, since they ask for more deletions than a change may cause.
+    /// Parents whose reconciles wait, because they ask for more deletions than a change may cause.
     ParentsHeld = ("parents_held", MetricKind::Gauge, "");
-    /// Parents that are rationed, since what their hook answers triggers one reconcile after the other.
+    /// Parents whose reconciles are limited, because the answers of their hook trigger one reconcile after the other.
     ParentsThrottled = ("parents_throttled", MetricKind::Gauge, "");
     /// Most memory that a call used.
     HookMemory = ("hook_memory_max_bytes", MetricKind::Gauge, "");
@@ -59,20 +59,20 @@ table! {
     HookInstructions = ("hook_instructions_max", MetricKind::Gauge, "");
     /// Time from a request to its answer.
     HookCallDuration = ("hook_call_duration_seconds", MetricKind::Histogram, "");
-    /// 1 where the controller's condition `Ready` is `True`, else 0; `reason` is that of the condition. Also of a controller that cannot
-    /// start. A server that stands by has no such series.
+    /// 1 if the controller's condition `Ready` is `True`, else 0; `reason` is the reason of the condition. A controller that
+    /// cannot start has this metric, too. A server that stands by does not have it.
     ControllerReady = ("controller_ready", MetricKind::Gauge, "reason");
-    /// 1 where a hook runs its last good version, since the one that is stored is refused or gone.
+    /// 1 if a hook runs its last good version, because the stored version is refused or gone.
     LastGoodInUse = ("last_good_in_use", MetricKind::Gauge, "");
     /// Versions of modules and scripts that were refused.
     VersionsRefused = ("versions_refused", MetricKind::Counter, "");
     /// Modules compiled since the server started.
     ModuleCompilations = ("module_compilations", MetricKind::Counter, "");
-    /// 1 where another server hosts the same controllers and writes, too.
+    /// 1 if another server hosts the same controllers and writes, too.
     OtherServers = ("other_servers", MetricKind::Gauge, "");
     /// Watches of the API server that are open.
     Watches = ("watches", MetricKind::Gauge, "");
-    /// Watches of the API server that fail now: they cannot list, or cannot watch.
+    /// Watches of the API server that fail now, because the server cannot list or cannot watch.
     WatchesBroken = ("watches_broken", MetricKind::Gauge, "");
     /// Memory that reconciles may take at once.
     MemoryBudget = ("memory_budget_bytes", MetricKind::Gauge, "");
@@ -80,13 +80,13 @@ table! {
     MemoryReserved = ("memory_reserved_bytes", MetricKind::Gauge, "");
     /// Most memory that reconciles had reserved at once.
     MemoryReservedMax = ("memory_reserved_max_bytes", MetricKind::Gauge, "");
-    /// Memory that the caches of all watched objects may take; 0 is any.
+    /// Memory that the caches of all watched objects may take; 0 is no limit.
     CacheBudget = ("cache_budget_bytes", MetricKind::Gauge, "");
-    /// Memory that the cached objects of a kind take, as it is estimated.
+    /// Memory that the cached objects of a kind take, estimated.
     CacheBytes = ("cache_bytes", MetricKind::Gauge, "kind");
     /// Reservations of memory that had to wait.
     MemoryWaits = ("memory_waits", MetricKind::Counter, "");
-    /// Reconciles that failed because they need more memory than one may have.
+    /// Reconciles that failed because they need more memory than one reconcile may have.
     MemoryRefusals = ("memory_refusals", MetricKind::Counter, "");
 }
 
@@ -113,13 +113,13 @@ table! {
     Wrote = "wrote";
     /// There was nothing to change.
     Unchanged = "unchanged";
-    /// Nothing had changed since the last reconcile: no hook was called.
+    /// Nothing had changed since the last reconcile: the server called no hook.
     Settled = "settled";
-    /// Another client was faster: the parent is reconciled again.
+    /// Another client was faster: the server reconciles the parent again.
     Conflict = "conflict";
-    /// The parent or the controller is paused: no hook was called.
+    /// The parent or the controller is paused: the server called no hook.
     Paused = "paused";
-    /// A webhook or the API server asked for time.
+    /// A webhook or the API server asked the server to wait.
     Postponed = "postponed";
     /// The reconcile failed.
     Failed = "failed";
