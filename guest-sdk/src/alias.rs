@@ -4,7 +4,7 @@ use crate::{Children, CustomizeRequest, DecorateRequest, Object, SyncResponse};
 use serde::de::IgnoredAny;
 
 /// The usual [`SyncRequest`](crate::SyncRequest): a parent with these parts, children and related objects of one type
-/// each. What is left out is not read.
+/// each. The SDK does not read the parts that you leave out.
 ///
 /// ```
 /// use metahook_sdk::{Sync, SyncResponse};
@@ -34,6 +34,22 @@ pub type Sync<
 > = crate::SyncRequest<Object<'a, Spec, Status>, Children<'a, Child>, Settings, Children<'a, Related>>;
 
 /// The usual [`DecorateRequest`]: an object with these parts, attachments and related objects of one type each.
+///
+/// ```
+/// use metahook_sdk::{Decorate, DecorateResponse};
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize, Default)]
+/// struct Spec {
+///     replicas: usize,
+/// }
+///
+/// fn sync(request: &Decorate<'_, Spec>) -> DecorateResponse {
+///     DecorateResponse::new().label("replicas", request.object.spec.replicas.to_string())
+/// }
+/// # let request = metahook_sdk::testing::Request::decorating(serde_json::json!({ "spec": { "replicas": 2 } }));
+/// # assert_eq!(request.call(sync).unwrap().labels["replicas"], "2");
+/// ```
 pub type Decorate<
     'a,
     Spec = IgnoredAny,
@@ -44,15 +60,33 @@ pub type Decorate<
 > = DecorateRequest<Object<'a, Spec, Status>, Children<'a, Attachment>, Settings, Children<'a, Related>>;
 
 /// The usual [`CustomizeRequest`]: a parent, or a decorated object, with these parts.
+///
+/// ```
+/// use metahook_sdk::{Customize, CustomizeResponse, RelatedRule, Str};
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize, Default)]
+/// struct Spec<'a> {
+///     #[serde(borrow)]
+///     config: Str<'a>,
+/// }
+///
+/// fn customize(request: &Customize<'_, Spec<'_>>) -> CustomizeResponse {
+///     let parent = &request.parent;
+///     let rule = RelatedRule::new("v1", "configmaps").namespace(&*parent.metadata.namespace).name(&*parent.spec.config);
+///     CustomizeResponse::new().related(rule)
+/// }
+/// # let request = metahook_sdk::testing::Request::of(serde_json::json!({ "spec": { "config": "a" } }));
+/// # assert_eq!(request.call(customize).unwrap().related_resources[0]["names"][0], "a");
+/// ```
 pub type Customize<'a, Spec = IgnoredAny, Status = IgnoredAny, Settings = IgnoredAny> =
     CustomizeRequest<Object<'a, Spec, Status>, Settings>;
 
-/// Any error, for hooks that fail in more than one way. Every `std::error::Error` becomes one by `?`, and so do
-/// a `String` and a `&str`.
+/// Any error, for hooks that fail in more than one way. `?` makes one of every `std::error::Error`, and also of a `String`
+/// and a `&str`: see [`Result`](crate::Result).
 pub type Error = Box<dyn std::error::Error + Send + std::marker::Sync>;
 
-/// Result of a hook that may fail. The server takes an error for a failed call: it writes and deletes nothing, and
-/// tries again.
+/// Result of a hook that may fail. When the hook returns an error, the server writes and deletes nothing, and tries again.
 ///
 /// ```
 /// use metahook_sdk::{Result, Sync, SyncResponse, testing::Request};

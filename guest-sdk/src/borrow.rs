@@ -10,10 +10,25 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
-/// A string of the request: borrowed where it stands there as it is, owned where it had escapes.
+/// A string of the request. It borrows from the request, and is a copy only when the JSON has escapes in it.
 ///
-/// Unlike `Cow<str>` it also borrows inside `Option`, `Vec` and [`Map`]. In a struct of one's own the field
-/// needs `#[serde(borrow)]`.
+/// ```
+/// use metahook_sdk::Str;
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize, Default)]
+/// struct Spec<'a> {
+///     #[serde(borrow)]
+///     image: Option<Str<'a>>,
+/// }
+///
+/// let spec: Spec<'_> = serde_json::from_str(r#"{ "image": "nginx:1.29" }"#).unwrap();
+/// let image: &str = spec.image.as_deref().unwrap_or("busybox");
+/// assert_eq!(image, "nginx:1.29");
+/// ```
+///
+/// Unlike `Cow<str>` it also borrows inside `Option`, `Vec` and [`Map`]. A field of your own struct needs
+/// `#[serde(borrow)]`.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Str<'a>(Cow<'a, str>);
 
@@ -95,12 +110,21 @@ impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
     }
 }
 
-/// A JSON object with keys that are data: labels, children by name. Sorted by key; `null` counts as empty.
+/// A JSON object whose keys are data: labels, or children by name. It is sorted by key. `null` counts as empty.
+///
+/// ```
+/// use metahook_sdk::Map;
+///
+/// let mut labels: Map<'_, &str> = [("tier", "web"), ("app", "shop")].into_iter().collect();
+/// labels.insert("tier", "db");
+/// assert_eq!(labels.get("tier"), Some(&"db"));
+/// assert_eq!(labels.iter().map(|(key, _)| key).collect::<Vec<_>>(), ["app", "tier"]);
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Map<'a, V>(Vec<(Str<'a>, V)>);
 
 impl<'a, V> Map<'a, V> {
-    /// A map with nothing in it.
+    /// An empty map.
     pub const fn new() -> Self {
         Self(Vec::new())
     }
@@ -121,7 +145,7 @@ impl<'a, V> Map<'a, V> {
         self.0.get(at).map(|(_, value)| value)
     }
 
-    /// Adds an entry, in place of one with the same key.
+    /// Adds an entry. It replaces an entry with the same key.
     pub fn insert(&mut self, key: impl Into<Str<'a>>, value: V) {
         let key = key.into();
         // The server sends keys in order: they are appended.
@@ -196,7 +220,20 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
     }
 }
 
-/// Any value as the JSON text it came as, to be decoded later or never. Only within a request.
+/// A value of the request as its JSON text, which you decode later or never.
+///
+/// ```
+/// use metahook_sdk::{Raw, Result, Sync, SyncResponse};
+///
+/// fn sync(request: &Sync<'_, Raw<'_>>) -> Result {
+///     let sizes: Vec<u64> = request.parent.spec.decode()?;
+///     Ok(SyncResponse::new().status(sizes.len()))
+/// }
+/// # let answer = metahook_sdk::testing::Request::of(serde_json::json!({ "spec": [1, 2] })).call(sync).unwrap();
+/// # assert_eq!(answer.status, 2);
+/// ```
+///
+/// Only types that the SDK decodes from a request can hold it: other decoders refuse it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Raw<'a>(&'a str);
 

@@ -5,10 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The time of this call, in whole seconds, as Kubernetes writes times: `2026-01-31T23:59:58Z`.
 ///
 /// # What it costs
-/// An answer that the time is part of does not follow from the request alone. The server therefore does not take the
-/// parent for settled after a call that asked for the time: it calls the hook again at the next trigger. If that call
-/// does not ask, the parent can settle again. A hook that asks in every call is called at every trigger; one that asks
-/// only when something changes, as [`Conditions`](crate::Conditions) do, pays with one call more.
+/// The answer of a hook that asks for the time does not follow from the request alone. So the parent is not settled after
+/// such a call: the server calls the hook again at the next trigger. When that call does not ask for the time, the parent
+/// can settle. The server calls a hook that asks in every call at every trigger. A hook that asks only when something
+/// changes, as [`Conditions`](crate::Conditions) do, costs one more call.
 ///
 /// ```
 /// let now = metahook_sdk::now();

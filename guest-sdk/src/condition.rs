@@ -10,10 +10,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
-/// The conditions in a status. They are read with the status, set, and written with the next one.
+/// The conditions in a status. The hook reads them with the parent's status, sets some, and answers with all of them.
 ///
-/// A condition keeps its `lastTransitionTime` while its status (`True`, `False`, `Unknown`) stays the same. The clock is read
-/// only where it changes, so that a hook which has nothing new to say stays pure (see [`now`]).
+/// A condition keeps its `lastTransitionTime` while its status (`True`, `False`, `Unknown`) stays the same. This type reads
+/// the clock only when a status changes, so a hook whose conditions stay the same is pure (see [`now`]).
 ///
 /// ```
 /// use metahook_sdk::{Conditions, IgnoredAny, Sync, SyncResponse, testing::Request};
@@ -42,7 +42,7 @@ use std::mem::ManuallyDrop;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conditions<'a>(Vec<Condition<'a>>);
 
-/// One condition of a status.
+/// One condition of a status: see [`Conditions::get`].
 #[derive(Debug, Clone, Default, PartialEq, DeriveSerialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition<'a> {
@@ -54,7 +54,7 @@ pub struct Condition<'a> {
     pub reason: Str<'a>,
     /// Why, in a sentence.
     pub message: Str<'a>,
-    /// When the status was last another one.
+    /// The time of the last change of the status.
     pub last_transition_time: Str<'a>,
     /// The parent's `metadata.generation` that it was set for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,6 +72,14 @@ lenient! { Condition<>:
 
 impl<'a> Conditions<'a> {
     /// The condition of a type.
+    ///
+    /// ```
+    /// use metahook_sdk::Conditions;
+    ///
+    /// let conditions = Conditions::default().with("Ready", false, "NoPods", "0 of 3 Pods run");
+    /// assert_eq!(conditions.get("Ready").unwrap().reason, "NoPods");
+    /// assert!(!conditions.is_true("Ready") && conditions.get("Paused").is_none());
+    /// ```
     pub fn get(&self, kind: &str) -> Option<&Condition<'a>> {
         self.0.iter().find(|condition| condition.r#type == *kind)
     }
@@ -81,26 +89,26 @@ impl<'a> Conditions<'a> {
         self.get(kind).is_some_and(|condition| condition.status == "True")
     }
 
-    /// All of them, in the order in which they were first set.
+    /// All conditions, in the order in which they were first set.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Condition<'a>> {
         self.0.iter()
     }
 
-    /// With this condition: `True`, `False`, or with `None` `Unknown`.
+    /// Adds this condition, or replaces the one of its type. `status` is `true`, `false`, or `None` for `Unknown`.
     #[must_use]
     pub fn with(mut self, kind: &str, status: impl Into<Option<bool>>, reason: &str, message: &str) -> Self {
         self.set(kind, status, reason, message);
         self
     }
 
-    /// Without the condition of this type.
+    /// Removes the condition of this type.
     #[must_use]
     pub fn without(mut self, kind: &str) -> Self {
         self.0.retain(|condition| condition.r#type != *kind);
         self
     }
 
-    /// With this generation of the parent in each of them.
+    /// Writes this generation of the parent into each condition: `conditions.observed(parent.metadata.generation)`.
     #[must_use]
     pub fn observed(mut self, generation: Option<i64>) -> Self {
         self.0.iter_mut().for_each(|condition| condition.observed_generation = generation);

@@ -6,7 +6,7 @@ use crate::{IntoResponse, Map, Str};
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, IgnoredAny};
 
-/// Request to the customize hook of either kind of controller. Its response decides which `related` objects the other
+/// Request to the customize hook of either kind of controller. The answer selects the `related` objects that the other
 /// hooks see.
 ///
 /// ```no_run
@@ -46,7 +46,17 @@ impl<'de, P: Deserialize<'de>, S: Deserialize<'de> + Default> Deserialize<'de> f
     }
 }
 
-/// Response of a customize hook: rules, each of which selects objects.
+/// Answer of a customize hook: rules, which select objects.
+///
+/// ```
+/// use metahook_sdk::{CustomizeResponse, RelatedRule};
+///
+/// let mut answer = CustomizeResponse::new().related(RelatedRule::new("v1", "nodes"));
+/// for name in ["a", "b"] {
+///     answer.push(RelatedRule::new("v1", "secrets").namespace("keys").name(name));
+/// }
+/// # drop(answer);
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct CustomizeResponse {
@@ -54,7 +64,7 @@ pub struct CustomizeResponse {
 }
 
 impl CustomizeResponse {
-    /// No rules.
+    /// An answer without rules: the other hooks see no related objects.
     pub fn new() -> Self {
         Self { body: Body::new("relatedResources") }
     }
@@ -85,6 +95,17 @@ impl IntoResponse for CustomizeResponse {
 
 /// Selects objects of one kind by `names` or by labels, in one namespace, in namespaces with certain labels, or
 /// everywhere. A new rule selects all objects of the kind.
+///
+/// Pods with the label `app=web` whose `tier` is not `test`:
+///
+/// ```
+/// use metahook_sdk::{LabelSelector, Operator, RelatedRule, Requirement};
+///
+/// let tier = Requirement { key: "tier".into(), operator: Operator::NotIn, values: vec!["test".into()] };
+/// let selector = LabelSelector { match_expressions: vec![tier], ..LabelSelector::default() };
+/// let rule = RelatedRule::new("v1", "pods").labels(selector).label("app", "web");
+/// assert_eq!(rule.label_selector.unwrap().match_labels.get("app").unwrap(), &"web");
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RelatedRule<'a> {
@@ -92,16 +113,16 @@ pub struct RelatedRule<'a> {
     pub api_version: Str<'a>,
     /// The kind as the API server lists it: plural, lower case, `configmaps`.
     pub resource: Str<'a>,
-    /// Selector for their labels.
+    /// Selector for the labels of the objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector<'a>>,
-    /// Selector for the labels of their namespace.
+    /// Selector for the labels of the objects' namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector<'a>>,
-    /// The one namespace in which they are.
+    /// The namespace of the objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Str<'a>>,
-    /// Their names, if they are known.
+    /// The names of the objects; empty for all names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<Str<'a>>,
 }
@@ -140,7 +161,7 @@ impl<'a> RelatedRule<'a> {
         self
     }
 
-    /// Narrows the rule to the objects that a selector matches.
+    /// Narrows the rule to the objects that a selector matches. It replaces labels that were set before.
     #[must_use]
     pub fn labels(mut self, selector: LabelSelector<'a>) -> Self {
         self.label_selector = Some(selector);
@@ -148,7 +169,7 @@ impl<'a> RelatedRule<'a> {
     }
 }
 
-/// Selector for labels; an object has to meet all of its requirements.
+/// Selector for labels. It matches an object that meets all requirements: see [`RelatedRule`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector<'a> {
@@ -160,14 +181,14 @@ pub struct LabelSelector<'a> {
     pub match_expressions: Vec<Requirement<'a>>,
 }
 
-/// A requirement for one label.
+/// A requirement for one label: see [`RelatedRule`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Requirement<'a> {
     /// The label.
     pub key: Str<'a>,
     /// The kind of requirement.
     pub operator: Operator,
-    /// For `In` and `NotIn`.
+    /// The values of `In` and `NotIn`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Str<'a>>,
 }

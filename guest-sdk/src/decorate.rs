@@ -14,7 +14,7 @@ use std::time::Duration;
 /// use metahook_sdk::{DecorateRequest, DecorateResponse, Object};
 /// use serde_json::json;
 ///
-/// /// Gives each object a ConfigMap with its name, and a label that says so.
+/// /// Makes a ConfigMap for each object, and labels the object.
 /// fn decorate(request: &DecorateRequest<Object<'_>>) -> DecorateResponse {
 ///     let name = &request.object.metadata.name;
 ///     DecorateResponse::new().label("mapped", "true").remove_annotation("map-wanted").attachment(json!({
@@ -33,13 +33,13 @@ use std::time::Duration;
 pub struct DecorateRequest<O, A = Children<'static>, S = IgnoredAny, R = IgnoredAny> {
     /// The object that is decorated.
     pub object: O,
-    /// The attachments of it that exist, also those being deleted.
+    /// The object's attachments that exist, also those that are being deleted.
     pub attachments: A,
     /// `settings` of the hook in the controller's spec; `Default` if there are none.
     pub settings: S,
     /// Objects that the customize hook's rules select, keyed like attachments.
     pub related: R,
-    /// The object is being deleted or matches no more, and this is the finalize hook: see
+    /// This is a call of the finalize hook: the object is being deleted, or the controller no longer selects it. See
     /// [`DecorateResponse::finalized`].
     pub finalizing: bool,
 }
@@ -58,7 +58,18 @@ where
     }
 }
 
-/// Response of the sync and the finalize hook of a `DecoratorController`.
+/// Answer of the sync and the finalize hook of a `DecoratorController`.
+///
+/// ```
+/// use metahook_sdk::{DecorateResponse, IntoResponse};
+/// use serde_json::json;
+///
+/// let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } });
+/// let answer = DecorateResponse::new().attachment(map).label("seen", "true").remove_annotation("todo");
+/// let json: serde_json::Value = serde_json::from_slice(&answer.into_response().unwrap()).unwrap();
+/// assert_eq!(json["labels"], json!({ "seen": "true" }));
+/// assert_eq!(json["annotations"], json!({ "todo": null }));
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct DecorateResponse {
@@ -73,7 +84,7 @@ type Changes = Map<'static, Option<String>>;
 answers! { DecorateResponse, "DecorateRequest" }
 
 impl DecorateResponse {
-    /// No attachments, and the object as it is. As it stands, it has every attachment of this decorator deleted.
+    /// An answer without attachments: the server deletes every attachment of this decorator, and leaves the object as it is.
     pub fn new() -> Self {
         Self { body: Body::new("attachments"), labels: Map::new(), annotations: Map::new() }
     }
@@ -102,7 +113,7 @@ impl DecorateResponse {
         self
     }
 
-    /// Replaces the whole status of the object, which otherwise stays as it is.
+    /// Replaces the whole status of the object. Without it the status stays as it is.
     pub fn status(mut self, status: impl Serialize) -> Self {
         self.body.status(status);
         self

@@ -1,7 +1,17 @@
-//! SDK for hooks: one request on stdin, one response on stdout.
+//! SDK for hooks in Rust: you write a function from a request to an answer, and the SDK reads and writes the JSON.
 //!
-//! A hook is a function from a [`SyncRequest`] to a [`SyncResponse`]. The server calls it once per process; it sees
-//! only the request, and answers with the children that should exist and the parent's status:
+//! A hook decides for a metahook server what should exist for a parent object. The server calls it once per process.
+//! The hook reads one request from stdin and writes one answer to stdout. It sees nothing else.
+//!
+//! | hook of a controller | request | answer |
+//! |---|---|---|
+//! | sync, finalize of a `CompositeController` | [`Sync`] | [`SyncResponse`] |
+//! | sync, finalize of a `DecoratorController` | [`Decorate`] | [`DecorateResponse`] |
+//! | customize of both | [`Customize`] | [`CustomizeResponse`] |
+//!
+//! # Sync of a `CompositeController`
+//!
+//! One `ConfigMap` for each parent, with the parent's text. The status counts the `ConfigMaps` that exist:
 //!
 //! ```no_run
 //! use metahook_sdk::{Sync, SyncResponse};
@@ -30,24 +40,92 @@
 //! }
 //! ```
 //!
-//! A [`DecorateRequest`] and a [`DecorateResponse`] are those of a `DecoratorController`; a [`CustomizeRequest`] and a
-//! [`CustomizeResponse`] those of the customize hook, which selects related objects.
+//! # Sync of a `DecoratorController`
 //!
-//! `cargo build --target wasm32-wasip1 --release` makes the module. An error ends in one line on stderr and exit
-//! code 1. The server then writes and deletes nothing, and tries again.
+//! Each object that has the label `team` gets an annotation. Other labels and annotations stay as they are:
 //!
-//! The same function runs in a unit test, through the JSON of a real call:
+//! ```no_run
+//! use metahook_sdk::{Decorate, DecorateResponse};
+//!
+//! fn sync(request: &Decorate<'_>) -> DecorateResponse {
+//!     match request.object.metadata.labels.get("team") {
+//!         Some(team) => DecorateResponse::new().annotation("example.com/owner", format!("team {team}")),
+//!         None => DecorateResponse::new().remove_annotation("example.com/owner"),
+//!     }
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     metahook_sdk::run(sync)
+//! }
+//! ```
+//!
+//! # Finalize
+//!
+//! The server calls finalize in place of sync when the parent is being deleted. Here the parent waits until its Pod is
+//! gone. The controller names the module in `hooks.sync` and in `hooks.finalize`:
+//!
+//! ```no_run
+//! use metahook_sdk::{Sync, SyncResponse};
+//! use serde_json::json;
+//!
+//! fn sync(request: &Sync<'_>) -> SyncResponse {
+//!     let name = &request.parent.metadata.name;
+//!     SyncResponse::new().child(json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name } /* … */ }))
+//! }
+//!
+//! fn finalize(request: &Sync<'_>) -> SyncResponse {
+//!     let answer = SyncResponse::new(); // no children: the server deletes the Pod
+//!     if request.children.group("Pod.v1").is_empty() { answer.finalized() } else { answer }
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     metahook_sdk::run(|request: &Sync<'_>| if request.finalizing { finalize(request) } else { sync(request) })
+//! }
+//! ```
+//!
+//! # Customize
+//!
+//! The customize hook selects related objects, here one `ConfigMap` in the parent's namespace. The sync hook sees it:
+//!
+//! ```no_run
+//! use metahook_sdk::{Customize, CustomizeResponse, Hook, RelatedRule, Sync, SyncResponse};
+//! use serde_json::json;
+//!
+//! fn customize(request: &Customize<'_>) -> CustomizeResponse {
+//!     let namespace = &*request.parent.metadata.namespace;
+//!     CustomizeResponse::new().related(RelatedRule::new("v1", "configmaps").namespace(namespace).name("settings"))
+//! }
+//!
+//! fn sync(request: &Sync<'_>) -> SyncResponse {
+//!     let is_configured = !request.related.group("ConfigMap.v1").is_empty();
+//!     SyncResponse::new().status(json!({ "configured": is_configured }))
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     match metahook_sdk::hook() {
+//!         Hook::Customize => metahook_sdk::run(customize),
+//!         Hook::Sync | Hook::Finalize => metahook_sdk::run(sync),
+//!     }
+//! }
+//! ```
+//!
+//! # Build and test
+//!
+//! `cargo build --target wasm32-wasip1 --release` makes the module. When a hook fails, it writes one line to stderr and
+//! exits with code 1. The server then writes and deletes nothing, and tries again.
+//!
+//! [`testing`] calls the same function in a unit test, through the JSON of a real call:
 //!
 //! ```
-//! # use metahook_sdk::{Object, SyncRequest, SyncResponse};
-//! # use serde_json::json;
-//! # fn sync(_: &SyncRequest<Object<'_>>) -> SyncResponse {
-//! #     SyncResponse::new().status(json!({ "maps": 0 }))
-//! # }
-//! let answer = metahook_sdk::testing::Request::of(json!({ "metadata": { "name": "a" }, "spec": { "text": "hi" } }))
-//!     .call(sync)
-//!     .unwrap();
-//! assert_eq!(answer.status, json!({ "maps": 0 }));
+//! use metahook_sdk::{Sync, SyncResponse, testing::Request};
+//! use serde_json::json;
+//!
+//! fn sync(request: &Sync<'_>) -> SyncResponse {
+//!     SyncResponse::new().status(json!({ "name": request.parent.metadata.name }))
+//! }
+//!
+//! let answer = Request::of(json!({ "metadata": { "name": "a" } })).call(sync).unwrap();
+//! assert_eq!(answer.status, json!({ "name": "a" }));
 //! ```
 #![warn(missing_docs)]
 
@@ -100,19 +178,20 @@ static INPUT: Mutex<[u8; ROOM]> = Mutex::new([0; ROOM]);
 /// The most by which the room for a larger request grows at once.
 const STEP: usize = 4 * 1024 * 1024;
 
-/// A hook of a controller.
+/// A hook of a controller: see [`hook`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
     /// Decides what should exist.
     Sync,
-    /// Takes the place of `Sync` when the parent is deleted.
+    /// Takes the place of `Sync` when the parent is being deleted.
     Finalize,
     /// Decides which related objects the other hooks see.
     Customize,
 }
 
-/// The hook that this call is for; a module for a single hook need not ask. It is the second argument, without which it
-/// is [`Hook::Sync`].
+/// The hook that this call is for, in a module that serves several hooks: see [the example](crate#customize).
+///
+/// The server passes the name of the hook as the second argument of the program. Without it this is [`Hook::Sync`].
 pub fn hook() -> Hook {
     match std::env::args().nth(1).as_deref() {
         Some("finalize") => Hook::Finalize,
@@ -121,11 +200,12 @@ pub fn hook() -> Hook {
     }
 }
 
-/// Runs the hook once: a request from stdin, its response to stdout. The whole `main` of a hook.
+/// Runs the hook once: reads a request from stdin and writes its answer to stdout. This is the whole `main` of a hook: see
+/// [the example](crate#sync-of-a-compositecontroller).
 ///
 /// # Errors
-/// A request that cannot be decoded (the line names the field), a hook that returns `Err`, a response that cannot be
-/// encoded: one line on stderr, nothing on stdout, exit code 1.
+/// When the request cannot be decoded (the line names the field), when the hook returns `Err`, or when the answer cannot
+/// be encoded, it writes one line to stderr and nothing to stdout, and the exit code is 1.
 pub fn run<R, A>(hook: impl FnOnce(&R) -> A) -> ExitCode
 where
     R: Deserialize<'static>,

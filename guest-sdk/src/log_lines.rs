@@ -24,8 +24,9 @@ fn line(record: &Record<'_>) -> String {
     line.to_string() + "\n"
 }
 
-/// Has `log::info!` and its like write their lines to stderr as JSON, `{"level":"info","message":"…","target":"…"}`: the
-/// server logs each with its level. To be called at the beginning of `main`; of several calls the first counts.
+/// Makes `log::info!` and the other macros of `log` write their lines to stderr as JSON,
+/// `{"level":"info","message":"…","target":"…"}`. The server logs each line with its level. Call it at the beginning of
+/// `main`. When you call it several times, the first call counts.
 ///
 /// Needs the feature `log`.
 ///

@@ -6,10 +6,10 @@ use std::io::{Result as IoResult, Write};
 /// The longest name that every kind takes, and that fits in a label.
 const LONGEST: usize = 63;
 
-/// A hash of a value's JSON in 16 hexadecimal digits, fit for a name, a label, an annotation. It is the same in each call and
-/// in each version of the SDK, and no secret can be kept with it.
+/// A hash of a value's JSON in 16 hexadecimal digits, which fits in a name, a label or an annotation. It is the same in each
+/// call and in each version of the SDK. It is not cryptographic: do not use it for secrets.
 ///
-/// An annotation with it in a Pod template has a Deployment roll when a ConfigMap changes:
+/// With this hash in an annotation of its Pod template, a Deployment rolls when a ConfigMap changes:
 ///
 /// ```
 /// let data = serde_json::json!({ "colour": "blue" });
@@ -17,15 +17,16 @@ const LONGEST: usize = 63;
 /// ```
 ///
 /// # Errors
-/// The value cannot be written as JSON: a map has keys that are no text.
+/// The value cannot be written as JSON, for example because a map has keys that are not text.
 pub fn hash(value: &(impl Serialize + ?Sized)) -> Result<String, String> {
     let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
     serde_json::to_writer(&mut hash, value).map_err(|why| format!("hash: {why}"))?;
     Ok(format!("{:016x}", hash.0))
 }
 
-/// The name of a parent's child, `web-cache` of `web` and `cache`, at most 63 bytes long: a parent with a longer name gives
-/// the beginning of it, then a hash of the whole. Children of different parents never share one by being cut alike.
+/// The name of a parent's child, of at most 63 bytes: `web-cache` from `web` and `cache`. When this is longer than 63 bytes,
+/// the name is the beginning of the parent's name, a hash of the whole, and the suffix. So children of two parents with long
+/// names do not get the same name.
 ///
 /// ```
 /// use metahook_sdk::owned_name;

@@ -8,10 +8,24 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
-/// A Kubernetes object: a parent, a child.
+/// A Kubernetes object, for example a parent or a child.
 ///
-/// `Spec` and `Status` are types of one's own with the fields that matter; what is not named is skipped, what is
-/// absent or null is `Default`.
+/// `Spec` and `Status` are your own types with the fields that your hook reads. The SDK skips all other fields. A field that
+/// is absent or null is `Default`:
+///
+/// ```
+/// use metahook_sdk::Object;
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize, Default)]
+/// struct Spec {
+///     replicas: Option<u32>,
+/// }
+///
+/// let json = r#"{ "kind": "Web", "metadata": { "name": "a" }, "spec": { "paused": true } }"#;
+/// let object: Object<'_, Spec> = serde_json::from_str(json).unwrap();
+/// assert_eq!((&*object.metadata.name, object.spec.replicas), ("a", None));
+/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Object<'a, Spec = IgnoredAny, Status = IgnoredAny> {
     /// Group and version, `example.com/v1`; for the core group the version alone, `v1`.
@@ -26,7 +40,23 @@ pub struct Object<'a, Spec = IgnoredAny, Status = IgnoredAny> {
     pub status: Status,
 }
 
-/// The part of an object's metadata that hooks ask for. Written out, it leaves out what is empty.
+/// The part of an object's metadata that hooks ask for. In an answer it leaves out empty fields.
+///
+/// ```
+/// use metahook_sdk::{Result, Sync, SyncResponse};
+/// use serde_json::json;
+///
+/// fn sync(request: &Sync<'_>) -> Result {
+///     let metadata = &request.parent.metadata;
+///     let team = metadata.labels.get("team").map_or("none", |team| &**team);
+///     let owners: Vec<_> = metadata.owners()?.into_iter().map(|owner| owner.kind).collect();
+///     Ok(SyncResponse::new().status(json!({ "team": team, "owners": owners, "leaves": metadata.deleting() })))
+/// }
+/// # let owners = json!([{ "kind": "Node" }]);
+/// # let parent = json!({ "metadata": { "labels": { "team": "a" }, "ownerReferences": owners } });
+/// # let answer = metahook_sdk::testing::Request::of(parent).call(sync).unwrap();
+/// # assert_eq!(answer.status, json!({ "team": "a", "owners": ["Node"], "leaves": false }));
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectMeta<'a> {
@@ -36,7 +66,7 @@ pub struct ObjectMeta<'a> {
     /// The namespace; empty for objects that are in none.
     #[serde(skip_serializing_if = "empty")]
     pub namespace: Str<'a>,
-    /// Differs between objects that had the same name one after the other.
+    /// The uid. It differs between two objects that have the same name one after the other.
     #[serde(skip_serializing_if = "empty")]
     pub uid: Str<'a>,
     /// Counts the changes of the spec.
@@ -48,35 +78,34 @@ pub struct ObjectMeta<'a> {
     /// Annotations.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub annotations: Map<'a, Str<'a>>,
-    /// The time of the request to delete the object, RFC 3339; a child that is being deleted is still observed.
+    /// The time of the request to delete the object, RFC 3339. A request still has children that are being deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Str<'a>>,
     /// The time at which the object was created, RFC 3339.
     #[serde(skip_serializing_if = "empty")]
     pub creation_timestamp: Str<'a>,
-    /// The objects that this one belongs to, as they came: see [`owners`](Self::owners). Not written: the server sets
-    /// those of children.
+    /// The owner references as JSON: see [`owners`](Self::owners). An answer leaves them out, because the server sets those
+    /// of children.
     #[serde(skip)]
     pub owner_references: Raw<'a>,
-    /// Marks that have to be taken off before the object goes, as they came: see [`finalizers`](Self::finalizers). Not
-    /// written.
+    /// The finalizers as JSON: see [`finalizers`](Self::finalizers). An answer leaves them out.
     #[serde(skip)]
     pub finalizers: Raw<'a>,
 }
 
 impl<'a> ObjectMeta<'a> {
-    /// The objects that this one belongs to. Decoded here: who does not ask needs no code for it.
+    /// The owners of the object. This function decodes them, so a hook that does not call it has no code for it.
     ///
     /// # Errors
-    /// One line that names the field which is of another type than in Kubernetes.
+    /// One line that names the field whose type is not that of Kubernetes.
     pub fn owners(&self) -> Result<Vec<OwnerReference<'a>>, String> {
         Ok(self.owner_references.decode::<Option<_>>()?.unwrap_or_default())
     }
 
-    /// Marks that have to be taken off before the object goes.
+    /// The finalizers of the object: it goes when all of them are removed.
     ///
     /// # Errors
-    /// One line that names the item which is no text.
+    /// One line that names the item that is not text.
     pub fn finalizers(&self) -> Result<Vec<Str<'a>>, String> {
         Ok(self.finalizers.decode::<Option<_>>()?.unwrap_or_default())
     }
@@ -87,7 +116,7 @@ impl<'a> ObjectMeta<'a> {
     }
 }
 
-/// Names an object that another one belongs to.
+/// Names an owner of an object: see [`ObjectMeta::owners`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnerReference<'a> {
@@ -99,10 +128,10 @@ pub struct OwnerReference<'a> {
     pub name: Str<'a>,
     /// The uid.
     pub uid: Str<'a>,
-    /// Whether this owner decides what the object looks like; at most one does.
+    /// Whether this owner is the controller of the object. An object has at most one controller.
     #[serde(skip_serializing_if = "no")]
     pub controller: bool,
-    /// Whether the owner stays until the object is gone, where it is deleted in the foreground.
+    /// Whether the owner stays until the object is gone, when the owner is deleted in the foreground.
     #[serde(skip_serializing_if = "no")]
     pub block_owner_deletion: bool,
 }

@@ -7,26 +7,46 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
-/// Request to the sync and the finalize hook of a `CompositeController`.
+/// Request to the sync and the finalize hook of a `CompositeController`. [`Sync`](crate::Sync) is its usual form.
 ///
-/// Each part is a type of the hook's own choice, decoded without a detour; what it does not name is skipped.
-/// Usual choices, in order: [`Object<Spec>`](crate::Object) or a struct; [`Children`] or a struct with a
-/// [`Map`] per kind; for `settings` and `related` a struct, `serde_json::Value` or
-/// [`Raw`]. Without a choice, nothing is kept but the names of the children.
+/// You choose the type of each part. The SDK skips fields that your types do not name.
 ///
-/// Only `parent` has to be there. The rest is `Default` where it is absent or null.
+/// | part | usual types |
+/// |---|---|
+/// | `parent` | [`Object<Spec>`](crate::Object), or a struct |
+/// | `children` | [`Children`], or a struct with a [`Map`] for each kind. Without a choice it keeps only the names |
+/// | `settings`, `related` | a struct, `serde_json::Value` or [`Raw`]. Without a choice it keeps nothing |
+///
+/// ```
+/// use metahook_sdk::{Children, Object, SyncRequest, SyncResponse};
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize, Default)]
+/// struct Settings {
+///     image: Option<String>,
+/// }
+///
+/// fn sync(request: &SyncRequest<Object<'_>, Children<'_>, Settings>) -> SyncResponse {
+///     SyncResponse::new().status(request.settings.image.as_deref().unwrap_or("busybox"))
+/// }
+/// # let answer = metahook_sdk::testing::Request::of(serde_json::json!({})).call(sync).unwrap();
+/// # assert_eq!(answer.status, "busybox");
+/// ```
+///
+/// Only `parent` must be in the request. The other parts are `Default` when they are absent or null.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SyncRequest<P, C = Children<'static>, S = IgnoredAny, R = IgnoredAny> {
     /// The parent.
     pub parent: P,
-    /// The children that exist, also those being deleted.
+    /// The children that exist, also those that are being deleted.
     pub children: C,
     /// `settings` of the hook in the controller's spec; `Default` if there are none.
     pub settings: S,
     /// Objects that the customize hook's rules select, keyed like children: [`Children`] of [`Object`](crate::Object)s, for one.
     pub related: R,
-    /// The parent is being deleted, and this is the finalize hook: see [`SyncResponse::finalized`](crate::SyncResponse::finalized).
+    /// This is a call of the finalize hook: the parent is being deleted, or the controller no longer selects it. See
+    /// [`SyncResponse::finalized`](crate::SyncResponse::finalized).
     pub finalizing: bool,
 }
 
@@ -116,7 +136,7 @@ where
 /// Observed children, attachments or related objects: by group key (`Pod.v1`, `Deployment.apps/v1`), then by name
 /// (hooks of version v2: `namespace/name`).
 ///
-/// All groups hold the same type here. Where each kind has its own, a struct takes this one's place:
+/// All groups have children of one type. When each kind needs its own type, use a struct in place of `Children`:
 ///
 /// ```
 /// use metahook_sdk::{Map, Object, SyncRequest, SyncResponse};
@@ -144,20 +164,21 @@ pub struct Children<'a, C = IgnoredAny> {
 }
 
 impl<'a, C> Children<'a, C> {
-    /// The children of one kind; empty if there are none, and also if the controller declares no such kind.
+    /// The children of one kind, for example `request.children.group("Pod.v1")`. It is empty when there are none, and also
+    /// when the controller does not declare the kind.
     pub fn group(&self, key: &str) -> &Map<'a, C> {
         self.groups.get(key).unwrap_or(&self.none)
     }
 
-    /// Every group that the controller declares, with its key.
+    /// All kinds that the controller declares: the key of each, such as `Pod.v1`, and its children.
     pub fn groups(&self) -> impl DoubleEndedIterator<Item = (&str, &Map<'a, C>)> + ExactSizeIterator {
         self.groups.iter()
     }
 }
 
 impl<'a> Children<'a, Raw<'a>> {
-    /// The children of one kind as a type of their own, such as a `Pod` of `k8s-openapi`. [`Children`] of [`Raw`] are decoded
-    /// here, when they are asked for, so that each kind may have another type.
+    /// The children of one kind as a type of their own, such as a `Pod` of `k8s-openapi`. This function decodes the [`Raw`]
+    /// children, so each kind may have another type.
     ///
     /// ```
     /// use metahook_sdk::{IgnoredAny, Object, Raw, Result, Sync, SyncResponse};
@@ -173,7 +194,7 @@ impl<'a> Children<'a, Raw<'a>> {
     /// ```
     ///
     /// # Errors
-    /// One line that names the child and the field which is of another type.
+    /// One line that names the child and the field that has another type.
     pub fn decoded<T: Deserialize<'a>>(&self, key: &str) -> Result<Vec<T>, String> {
         let decode =
             |(name, child): (&str, &Raw<'a>)| child.decode().map_err(|why| format!("{key} {name}: {why}"));

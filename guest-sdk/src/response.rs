@@ -134,14 +134,15 @@ impl Body {
 macro_rules! answers {
     ($answer:ident, $request:literal) => {
         impl $answer {
-            /// Has the server call the hook again after this time, even if nothing changes.
+            /// Makes the server reconcile the object again after this time. When nothing changed, and the hook did not read
+            /// the clock, the server does not call the hook.
             pub fn resync_after(mut self, time: Duration) -> Self {
                 self.body.resync_after(time);
                 self
             }
 
             #[doc = concat!(
-                        "Says that nothing is left to be done before the object may go (see [`", $request,
+                        "Says that the object may go: the finalize hook has nothing left to do (see [`", $request,
                         "::finalizing`](crate::", $request, "::finalizing))."
                     )]
             pub fn finalized(mut self) -> Self {
@@ -149,16 +150,15 @@ macro_rules! answers {
                 self
             }
 
-            /// Has the server delete an object that is no child: one of the request's `related` objects, of a kind that
-            /// `spec.relatedDeletion` of the controller names. The server leaves an object with another uid alone, and
-            /// does nothing about one that is being deleted already.
+            /// Makes the server delete a `related` object of the request: see [`Reference`]. The controller must name its
+            /// kind in `spec.relatedDeletion`. The server skips an object that is being deleted already.
             pub fn delete_related<'a>(mut self, object: impl Into<Reference<'a>>) -> Self {
                 self.body.delete(object.into());
                 self
             }
 
-            /// Records an Event on the object, with a reason, which is a word such as `Painted`, and a message.
-            /// An answer may hold 10 different Events.
+            /// Records an Event on the object: `answer.event("Painted", "three walls")`. The reason is one word. An answer
+            /// has at most 10 different Events.
             pub fn event(mut self, reason: &str, message: &str) -> Self {
                 self.body.say("Normal", reason, message);
                 self
@@ -180,10 +180,19 @@ macro_rules! answers {
 }
 pub(crate) use answers;
 
-/// Response of the sync and the finalize hook of a `CompositeController`.
+/// Answer of the sync and the finalize hook of a `CompositeController`.
 ///
-/// Status and children are written as JSON at once, so they may be of any type, each child of another:
-/// `serde_json::json!`, a struct, an object of `k8s-openapi`. A value that cannot be written fails the call.
+/// ```
+/// use metahook_sdk::{IntoResponse, SyncResponse};
+/// use serde_json::json;
+///
+/// let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" } });
+/// let answer = SyncResponse::new().child(pod).status(json!({ "pods": 1 })).event("Made", "a Pod");
+/// assert!(answer.into_response().unwrap().starts_with(br#"{"children":[{"#));
+/// ```
+///
+/// The status and each child may have a type of their own: `serde_json::json!`, a struct, an object of `k8s-openapi`. When
+/// a value cannot be written as JSON, the call fails.
 #[derive(Debug)]
 #[must_use]
 pub struct SyncResponse {
@@ -193,7 +202,7 @@ pub struct SyncResponse {
 answers! { SyncResponse, "SyncRequest" }
 
 impl SyncResponse {
-    /// No children and no status. As it stands, it has every observed child deleted and the parent's status emptied.
+    /// An answer without children and status: the server deletes every child and empties the parent's status.
     pub fn new() -> Self {
         Self { body: Body::new("children") }
     }
@@ -222,7 +231,18 @@ impl SyncResponse {
     }
 }
 
-/// Names one object, and none that has the same name later: made of an [`Object`] of the request.
+/// Names one object by its uid, so that a later object with the same name is not meant. You make it of an [`Object`] of the
+/// request.
+///
+/// ```
+/// use metahook_sdk::{IgnoredAny, Object, Sync, SyncResponse};
+///
+/// /// Deletes all Pods that the customize hook asked for.
+/// fn sync(request: &Sync<'_, IgnoredAny, IgnoredAny, IgnoredAny, IgnoredAny, Object<'_>>) -> SyncResponse {
+///     request.related.group("Pod.v1").values().fold(SyncResponse::new(), SyncResponse::delete_related)
+/// }
+/// # metahook_sdk::testing::Request::of(serde_json::json!({})).call(sync).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reference<'a> {
@@ -251,9 +271,9 @@ impl<'a, Spec, Status> From<&'a Object<'_, Spec, Status>> for Reference<'a> {
     }
 }
 
-/// Return type of a hook: a response, or a `Result` of one with any error that can be displayed.
+/// Return type of a hook: an answer such as [`SyncResponse`], or a `Result` of an answer with any error that can be displayed.
 pub trait IntoResponse {
-    /// The response as JSON, or the error's text.
+    /// The answer as JSON, or the error's text.
     fn into_response(self) -> Result<Vec<u8>, String>;
 }
 

@@ -7,8 +7,8 @@ use super::{Answer, Request, text};
 use crate::IntoResponse;
 
 impl Request {
-    /// Calls the hook, each time with the children and the status that it answered before, until the answer stays the same:
-    /// all answers, the last one once.
+    /// Calls the hook again and again, with the children and the status of its last answer, until the answer stays the same.
+    /// Returns all answers, and the last one only once.
     ///
     /// ```
     /// use metahook_sdk::{Sync, SyncResponse, testing::Request};
@@ -24,7 +24,7 @@ impl Request {
     /// ```
     ///
     /// # Errors
-    /// A call fails, or the answer still changes after so many calls.
+    /// A call fails, or the answer still changes after `most` calls.
     pub fn settle<R, A>(mut self, hook: impl Fn(&R) -> A, most: usize) -> Result<Vec<Answer>, String>
     where
         R: Deserialize<'static>,

@@ -1,10 +1,10 @@
-//! Calls of a hook in a unit test, through the JSON of a real call both ways.
+//! Calls of a hook in a unit test, which take the request and the answer through the JSON of a real call.
 //!
 //! ```
-//! use metahook_sdk::{Object, SyncRequest, SyncResponse, testing::Request};
+//! use metahook_sdk::{Sync, SyncResponse, testing::Request};
 //! use serde_json::json;
 //!
-//! fn sync(request: &SyncRequest<Object<'_>>) -> SyncResponse {
+//! fn sync(request: &Sync<'_>) -> SyncResponse {
 //!     SyncResponse::new().status(json!({ "pods": request.children.group("Pod.v1").len() }))
 //! }
 //!
@@ -20,7 +20,23 @@ use crate::{IntoResponse, call, decode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// A request under construction; it has all the fields that the server always sends.
+/// A request that a test puts together. It has all fields that the server always sends.
+///
+/// ```
+/// use metahook_sdk::{IgnoredAny, Sync, SyncResponse, testing::Request};
+/// use serde_json::json;
+///
+/// fn finalize(request: &Sync<'_>) -> SyncResponse {
+///     let answer = SyncResponse::new();
+///     if request.children.group("Pod.v1").get("n/a").is_none() { answer.finalized() } else { answer }
+/// }
+///
+/// let parent = json!({ "metadata": { "name": "p", "namespace": "n" } });
+/// let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" } });
+/// let request = Request::of(parent).v2().finalizing();
+/// assert!(!request.clone().observed(pod).call(finalize).unwrap().finalized);
+/// assert!(request.call(finalize).unwrap().finalized);
+/// ```
 #[derive(Debug, Clone)]
 pub struct Request {
     /// Field names of the object and of its children.
@@ -35,12 +51,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request for this parent, without children. A customize hook may be asked, too.
+    /// A request for this parent, without children. You can also call a customize hook with it.
     pub fn of(parent: Value) -> Self {
         Self::named(["parent", "children"], parent)
     }
 
-    /// A request of a decorator for this object, without attachments.
+    /// A request of a `DecoratorController` for this object, without attachments.
     pub fn decorating(object: Value) -> Self {
         Self::named(["object", "attachments"], object)
     }
@@ -58,44 +74,44 @@ impl Request {
         }
     }
 
-    /// Objects are keyed by `namespace/name`, as for a hook of version v2. Without this the hook is of version v1: about a
-    /// parent in a namespace it is shown the objects of that namespace alone, by `name`.
+    /// Makes this a request of version v2 of a hook: the keys of objects are `namespace/name`. Without it the version is v1: for
+    /// a parent in a namespace, the hook sees only objects of that namespace, by `name`.
     #[must_use]
     pub fn v2(mut self) -> Self {
         self.uniform = true;
         self
     }
 
-    /// A kind of child that the controller declares, whether or not there are any: `Pod.v1`.
+    /// Declares a kind of children, such as `Pod.v1`, also when there are no children of it.
     #[must_use]
     pub fn declared(mut self, group: &str) -> Self {
         self.groups.push(group.to_owned());
         self
     }
 
-    /// A child or attachment that exists. Its place is taken from its `apiVersion`, `kind`, `metadata.name` and
-    /// `metadata.namespace`; without one it is in the parent's.
+    /// Adds a child or attachment that exists. It needs `apiVersion`, `kind` and `metadata.name`. Without
+    /// `metadata.namespace` it is in the namespace of the parent.
     #[must_use]
     pub fn observed(mut self, child: Value) -> Self {
         self.observed.push(child);
         self
     }
 
-    /// An object that the customize hook asked for; without a namespace it is cluster-scoped.
+    /// Adds an object that the customize hook asked for. Without a namespace it is cluster-scoped.
     #[must_use]
     pub fn related(mut self, object: Value) -> Self {
         self.related.push(object);
         self
     }
 
-    /// The hook's `settings` in the controller's spec.
+    /// Sets the hook's `settings` of the controller's spec.
     #[must_use]
     pub fn settings(mut self, settings: Value) -> Self {
         self.settings = Some(settings);
         self
     }
 
-    /// The parent is being deleted, and the hook is asked whether that may end.
+    /// Makes this a call of the finalize hook.
     #[must_use]
     pub fn finalizing(mut self) -> Self {
         self.finalizing = true;
@@ -105,11 +121,11 @@ impl Request {
     /// Calls the hook as the server would.
     ///
     /// # Errors
-    /// The line that the hook would have written to stderr before it exits with 1. Also an observed or related object without
-    /// `apiVersion`, `kind` or `metadata.name`.
+    /// The hook fails: the error is the line that it would write to stderr before it exits with 1. Or an observed or related
+    /// object has no `apiVersion`, `kind` or `metadata.name`.
     ///
     /// # Caveats
-    /// The request is kept until the test program ends (see [`run`](crate::run)).
+    /// The request stays in memory until the test program ends.
     pub fn call<R, A>(self, hook: impl FnOnce(&R) -> A) -> Result<Answer, String>
     where
         R: Deserialize<'static>,
@@ -189,31 +205,31 @@ impl Naming<'_> {
     }
 }
 
-/// Response of a hook, read back from its JSON.
+/// Answer of a hook, read back from its JSON: see [`Request`].
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Answer {
-    /// The parent's new status; null if the hook gave none.
+    /// The parent's new status; null when the hook gave none.
     pub status: Value,
     /// The children that should exist, in the hook's order.
     pub children: Vec<Value>,
-    /// When the hook wants to be called again.
+    /// After how many seconds the server reconciles the parent again.
     pub resync_after_seconds: Option<f64>,
     /// Whether the parent may go.
     pub finalized: bool,
-    /// Which related objects go.
+    /// The related objects that the server deletes.
     pub delete_related: Vec<Value>,
-    /// Attachments that should exist, of a decorator.
+    /// Attachments that should exist, in an answer of a `DecoratorController`'s hook.
     pub attachments: Vec<Value>,
-    /// Labels of the object by their new values, of a decorator; null takes one away.
+    /// Labels of the object with their new values; null removes a label.
     pub labels: Map<String, Value>,
-    /// Annotations of the object, as `labels`, of a decorator.
+    /// Annotations of the object with their new values; null removes an annotation.
     pub annotations: Map<String, Value>,
     /// Rules of a customize hook.
     pub related_resources: Vec<Value>,
     /// Events that the hook records on the parent.
     pub events: Vec<Value>,
-    /// The bytes on stdout.
+    /// The answer as the hook writes it to stdout.
     #[serde(skip)]
     pub raw: String,
 }
