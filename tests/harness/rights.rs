@@ -18,7 +18,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const ACCOUNT: &str = "metacontroller";
 
 /// Text that the server logs where the API server refuses a right, and nowhere else.
-const REFUSED: &str = "grant it: `metahook rbac`";
+const REFUSED: &str = "grant it: `metahook rbac";
 
 /// A kubeconfig for a `ServiceAccount`.
 pub async fn kubeconfig_of(plane: &ControlPlane, namespace: &str, account: &str) -> Result<PathBuf> {

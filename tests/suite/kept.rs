@@ -228,7 +228,8 @@ pub(crate) async fn a_kept_version_is_listed_and_put_back(test: &mut Fixture) ->
     let name = test.name().to_owned();
     let is_told = |cc: &Value| text(cc, "/status/hooks/sync/digest").ends_with(&digests[1]);
     test.until_controller("the status names what runs", is_told).await?;
-    let told = command(test, &["history", &name]).await?;
+    // As its siblings, it takes the address of a server.
+    let told = command(test, &["history", &name, "--server", "127.0.0.1:1"]).await?;
     let lines: Vec<_> = told.lines().skip(1).collect();
     ensure!(lines.len() == 2 && lines[0].contains("running") && lines[0].contains(&digests[1]), "{told}");
     ensure!(!lines[1].contains("running") && lines[1].contains(&digests[0]), "{told}");

@@ -8,7 +8,9 @@ use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
 use metahook_server::cluster::objects::RequestError;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::documents::{self, Document};
 
 /// The API version of controllers.
 const API_VERSION: &str = "metacontroller.k8s.io/v1alpha1";
@@ -41,6 +43,19 @@ pub(crate) async fn resource(
 /// The controller of this name, of either kind; `KIND/NAME` where there are two.
 pub(crate) async fn find(api: &ApiClient, name: &str) -> Result<(ObjectId, Value), FindError> {
     find_with(api, &Discovery::new(api.clone()), name).await
+}
+
+/// The controller of this name as a document.
+///
+/// # Errors
+/// There is none, or there are two.
+pub async fn of_name(api: &ApiClient, name: &str) -> Result<Document, FindError> {
+    let (id, mut value) = find(api, name).await?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("apiVersion".to_owned(), json!(id.resource.gvk.api_version()));
+        fields.insert("kind".to_owned(), json!(&*id.resource.gvk.kind));
+    }
+    documents::of_cluster(vec![value]).pop().ok_or_else(|| FindError::NotFound(name.to_owned()))
 }
 
 /// The controller of this name, with the kinds that are known already.

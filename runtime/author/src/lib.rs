@@ -24,7 +24,7 @@
 pub mod build_command;
 pub mod call;
 pub mod cases;
-mod controllers;
+pub mod controllers;
 pub mod dashboard;
 pub mod deploy;
 pub mod dev;

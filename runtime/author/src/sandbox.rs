@@ -54,6 +54,11 @@ pub enum LoadError {
     Damaged { key: String, digest: String },
     #[error("{}", path.display())]
     Module { path: PathBuf, source: ModuleError },
+    #[error(
+        "{}: {}, the interpreter of {}, is not there: name the folder that has it with --runners FOLDER; the server's image has it in /usr/bin/runners, and in a checkout `cargo xtask runners {}` builds it",
+        file.display(), runner.display(), language.title(), language.as_str()
+    )]
+    NoRunner { file: PathBuf, language: Language, runner: PathBuf },
 }
 
 /// What an author reads who waits for an interpreter.
@@ -111,7 +116,14 @@ impl Sandbox {
         stored: Vec<u8>,
     ) -> Result<Arc<Module>, LoadError> {
         let loaded = self.modules.load_file(name, language, stored).await;
-        loaded.map_err(|source| LoadError::Module { path: name.to_owned(), source })
+        let file = name.to_owned();
+        loaded.map_err(|error| match error {
+            // The server's own words are about the server.
+            ModuleError::NoRunner { language, path: runner } => {
+                LoadError::NoRunner { file, language, runner }
+            }
+            source => LoadError::Module { path: file, source },
+        })
     }
 
     /// Calls a hook, whose module is one of this sandbox.

@@ -66,6 +66,17 @@ pub struct InspectFlags {
     pub reach: ReachFlags,
 }
 
+/// Flags of [`InspectFlags`] for a command that reads the cluster alone: the same command line serves it and its siblings.
+#[derive(Debug, Clone, Default, Args)]
+pub struct UnaskedServerFlags {
+    /// Accepted as by `metahook status`; what this command shows is in the cluster, so that the server is not asked.
+    #[arg(long, value_name = "ADDRESS")]
+    pub server: Option<String>,
+    /// Accepted as by `metahook status`, and not read.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum InspectorError {
     #[error("no cluster")]

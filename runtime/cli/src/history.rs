@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use metahook_core::api::hook::HookName;
 use metahook_core::api::units::print_bytes;
 
-use crate::cluster_flags::ReachFlags;
+use crate::cluster_flags::{ReachFlags, UnaskedServerFlags};
 use metahook_author::history::{History, HistoryError, HistoryLine};
 use metahook_server::cluster::api_client::{ApiClient, ConnectError};
 
@@ -19,6 +19,8 @@ pub struct HistoryFlags {
     /// Namespace of the server, where it keeps versions. When absent metacontroller; where nothing is kept there, the only other namespace with versions that the controller's status names.
     #[arg(long, value_name = "NAMESPACE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub server_namespace: Option<String>,
+    #[command(flatten)]
+    pub unasked: UnaskedServerFlags,
     #[command(flatten)]
     pub reach: ReachFlags,
 }
@@ -34,7 +36,7 @@ pub struct Rollback {
     #[arg(long, value_name = "HOOK", value_parser = PossibleValuesParser::new(["sync", "finalize", "customize"]).map(|name| hook(&name)))]
     pub hook: Option<HookName>,
     /// Print the manifests that put it back, and write nothing.
-    #[arg(long, value_name = "FORMAT", value_enum)]
+    #[arg(short = 'o', long, value_name = "FORMAT", value_enum)]
     pub output: Option<Output>,
 }
 

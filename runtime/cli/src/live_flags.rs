@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
-use metahook_author::diff::{DiffError, Differ, Options, of_name};
+use metahook_author::controllers::{FindError, of_name};
+use metahook_author::diff::{DiffError, Differ, Options};
 use metahook_author::documents::{self, DocumentError};
 use metahook_author::hook_modules::HookFileError;
 use metahook_author::progress::Progress;
@@ -56,6 +57,8 @@ pub enum LiveError {
     Document(#[from] DocumentError),
     #[error(transparent)]
     Files(#[from] HookFilesError),
+    #[error(transparent)]
+    Find(#[from] FindError),
     #[error(transparent)]
     Diff(#[from] DiffError),
 }

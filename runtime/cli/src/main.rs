@@ -19,7 +19,7 @@ async fn server() -> ExitCode {
     let (terminal, colours) = (out.is_terminal(), has_colours(&out));
     let ended = match Cli::read(std::env::args_os()).command {
         Command::Serve(serve) => run(*serve).await.map_err(failure),
-        Command::Rbac(rbac) => rbac.run(out, say).map_err(failure),
+        Command::Rbac(rbac) => Box::pin(rbac.run(out, say)).await.map_err(failure),
         Command::Crds(crds) => crds.run(out, say).await.map_err(failure),
         Command::Status(status) => Box::pin(status.run(out, say, terminal)).await.map_err(failure),
         Command::History(history) => history.run(out).await.map_err(failure),

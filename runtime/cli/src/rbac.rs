@@ -1,25 +1,38 @@
-//! `metahook rbac`: controllers' manifests to the roles that they need, printed.
+//! `metahook rbac`: manifests or names of controllers to the roles that they need, printed.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
+use metahook_author::controllers::{self, FindError};
+use metahook_author::documents::Document;
+use metahook_author::yaml;
 use metahook_core::api::SpecError;
 use metahook_core::api::common::ApplyStrategy;
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::rbac::RequiredRights;
+use metahook_server::cluster::api_client::ConnectError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::apply_strategy;
-use metahook_author::yaml;
+use crate::cluster_flags::ReachFlags;
+
+/// End of `--help`.
+const EXAMPLES: &str = "Examples:
+  metahook rbac controller.yaml | kubectl apply -f -      the rights of the controllers of a file
+  metahook rbac --controller hello | kubectl apply -f -   those of a controller of the cluster";
 
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Rbac {
     /// Manifests of controllers, YAML or JSON; `-` is stdin. Other objects are ignored.
-    #[arg(value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    pub file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "controller", conflicts_with_all = ["controller", "kubeconfig", "context"], value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub file: Option<PathBuf>,
+    /// A controller as the cluster has it; `compositecontroller/NAME` where there is a DecoratorController of that name, too.
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub controller: Option<String>,
     /// Namespace of the ServiceAccount that the server runs as.
     #[arg(long, value_name = "NAMESPACE", default_value = "metacontroller")]
     pub server_namespace: String,
@@ -30,8 +43,10 @@ pub struct Rbac {
     #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = apply_strategy)]
     pub apply_strategy: ApplyStrategy,
     /// Format of the roles: one List in either.
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Output::Yaml)]
+    #[arg(short = 'o', long, value_name = "FORMAT", value_enum, default_value_t = Output::Yaml)]
     pub output: Output,
+    #[command(flatten)]
+    pub reach: ReachFlags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -50,6 +65,10 @@ pub enum RbacError {
     NoController { path: PathBuf },
     #[error("{kind} {name}")]
     Spec { kind: String, name: String, source: serde_json::Error },
+    #[error("no cluster")]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Find(#[from] FindError),
     #[error(transparent)]
     Account(#[from] SpecError),
     #[error("cannot print")]
@@ -71,13 +90,13 @@ struct Metadata {
 
 impl Rbac {
     /// Roles go to `out`, remarks about them to `say`.
-    pub fn run(&self, mut out: impl Write, mut say: impl Write) -> Result<(), RbacError> {
+    pub async fn run(&self, mut out: impl Write, mut say: impl Write) -> Result<(), RbacError> {
         let server =
             ServiceAccountRef { namespace: self.server_namespace.clone(), name: self.server_account.clone() };
         server.check("--server-account")?;
         let apply = self.apply_strategy;
         let mut roles = Vec::new();
-        for Head { kind, metadata: Metadata { name }, spec } in self.controllers()? {
+        for Head { kind, metadata: Metadata { name }, spec } in self.controllers().await? {
             let needs =
                 match kind.as_str() {
                     "CompositeController" => serde_json::from_value(spec)
@@ -104,28 +123,44 @@ impl Rbac {
         Ok(())
     }
 
-    fn controllers(&self) -> Result<Vec<Head>, RbacError> {
-        let path = &self.file;
-        let text = read(path).map_err(|source| RbacError::Read { path: path.clone(), source })?;
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
-            .map_err(|error| RbacError::Parse { path: path.clone(), why: error.to_string() })?;
-        let items = documents.into_iter().flat_map(|document| match document.get("items") {
-            Some(Value::Array(items)) => items.clone(),
-            _ => vec![document],
-        });
-        let ours = |item: &Value| {
-            let text = |field| item.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-            text("apiVersion").starts_with("metacontroller.k8s.io/")
-                && matches!(text("kind").as_str(), "CompositeController" | "DecoratorController")
-        };
-        let found: Vec<_> = items.filter(ours).map(serde_json::from_value).collect();
-        if found.is_empty() {
-            return Err(RbacError::NoController { path: path.clone() });
+    async fn controllers(&self) -> Result<Vec<Head>, RbacError> {
+        if let Some(name) = &self.controller {
+            let api = self.reach.reached().await?;
+            return Ok(vec![of_cluster(name, &controllers::of_name(&api, name).await?)?]);
         }
-        let parse =
-            |error: serde_json::Error| RbacError::Parse { path: path.clone(), why: error.to_string() };
-        found.into_iter().map(|one| one.map_err(parse)).collect()
+        of_file(self.file.as_deref().unwrap_or(Path::new("-")))
     }
+}
+
+/// The controller as the cluster has it.
+fn of_cluster(name: &str, document: &Document) -> Result<Head, RbacError> {
+    let kind = document.value.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Head::deserialize(&document.value).map_err(|source| RbacError::Spec {
+        kind,
+        name: name.to_owned(),
+        source,
+    })
+}
+
+fn of_file(path: &Path) -> Result<Vec<Head>, RbacError> {
+    let parse = |why: String| RbacError::Parse { path: path.to_owned(), why };
+    let text = read(path).map_err(|source| RbacError::Read { path: path.to_owned(), source })?;
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(&text).map_err(|error| parse(error.to_string()))?;
+    let items = documents.into_iter().flat_map(|document| match document.get("items") {
+        Some(Value::Array(items)) => items.clone(),
+        _ => vec![document],
+    });
+    let ours = |item: &Value| {
+        let text = |field| item.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        text("apiVersion").starts_with("metacontroller.k8s.io/")
+            && matches!(text("kind").as_str(), "CompositeController" | "DecoratorController")
+    };
+    let found: Vec<_> = items.filter(ours).map(serde_json::from_value).collect();
+    if found.is_empty() {
+        return Err(RbacError::NoController { path: path.to_owned() });
+    }
+    found.into_iter().map(|one| one.map_err(|error: serde_json::Error| parse(error.to_string()))).collect()
 }
 
 fn read(path: &Path) -> io::Result<String> {
@@ -143,12 +178,19 @@ mod tests {
 
     fn rbac(file: PathBuf, output: Output) -> Rbac {
         Rbac {
-            file,
+            file: Some(file),
+            controller: None,
+            reach: ReachFlags::default(),
             server_namespace: "s".to_owned(),
             server_account: "server".to_owned(),
             apply_strategy: ApplyStrategy::default(),
             output,
         }
+    }
+
+    fn run_to_end(rbac: &Rbac, out: impl Write, say: impl Write) -> Result<(), RbacError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(rbac.run(out, say))
     }
 
     fn run(manifest: &str) -> (Result<Value, String>, String) {
@@ -157,7 +199,7 @@ mod tests {
         std::fs::write(&file, manifest).unwrap();
         let printed = |output| {
             let (mut out, mut say) = (Vec::new(), Vec::new());
-            let ran = rbac(file.clone(), output).run(&mut out, &mut say);
+            let ran = run_to_end(&rbac(file.clone(), output), &mut out, &mut say);
             let ran = ran.map_err(|error| metahook_server::telemetry::error_chain(&error));
             (ran.map(|()| String::from_utf8(out).unwrap()), String::from_utf8(say).unwrap())
         };
@@ -223,7 +265,10 @@ items:
         }
         let absent = rbac("/nowhere".into(), Output::Yaml);
         assert!(
-            absent.run(Vec::new(), Vec::new()).unwrap_err().to_string().contains("/nowhere cannot be read")
+            run_to_end(&absent, Vec::new(), Vec::new())
+                .unwrap_err()
+                .to_string()
+                .contains("/nowhere cannot be read")
         );
     }
 }

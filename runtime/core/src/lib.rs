@@ -36,6 +36,7 @@ pub mod dev;
 pub mod hash;
 pub mod hook;
 pub mod hosting;
+pub mod inspection_paths;
 pub mod json;
 pub mod last_calls;
 pub mod leader_election;

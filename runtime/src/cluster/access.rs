@@ -2,9 +2,9 @@
 
 use http::StatusCode;
 use metahook_core::api::access::{OwnerGuard, Reads, Writes};
+use metahook_core::api::missing_rights;
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::read_access::Lists;
-use metahook_core::counted;
 use metahook_core::object::Object;
 use serde_json::{Value, json};
 
@@ -101,26 +101,21 @@ pub(crate) async fn may(
     Ok(Some(false))
 }
 
-/// Message about the rights that are missing, and what to do about them.
+/// Message about the rights that a controller's account lacks, and what to do about them.
 pub(crate) async fn message(
     api: &ApiClient,
     account: Option<&ServiceAccountRef>,
-    first: &Writes,
-    more: usize,
+    missing: &[&Writes],
+    controller: &str,
 ) -> String {
     let who = match account {
         Some(account) => account.user(),
         None => user(api).await,
     };
-    let first = first.forbidden();
-    format!("User {who:?} cannot {first}{}; {ROLES}", more_rights(more))
-}
-
-fn more_rights(more: usize) -> String {
-    if more == 0 {
-        return String::new();
-    }
-    format!(", and {} missing", counted(more, "more right is", "more rights are"))
+    let missing = missing_rights::named(missing);
+    format!(
+        "User {who:?} cannot {missing}; grant it: `metahook rbac --controller {controller}` prints the roles that it needs"
+    )
 }
 
 /// The user that the API server takes a client for.
@@ -155,12 +150,6 @@ mod tests {
 
     use super::*;
     use crate::cluster::fake;
-
-    #[test]
-    fn rights_beyond_the_first_are_counted() {
-        let told = [0, 1, 2].map(more_rights);
-        assert_eq!(told, ["", ", and 1 more right is missing", ", and 2 more rights are missing"]);
-    }
 
     /// The answer about a controller whose account needs two objects, and the number of questions, where the questions are
     /// answered like this.

@@ -1,12 +1,18 @@
 //! The controllers that run on this server, as the inspection address shows them: see [`ControllerOverview`].
 
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use metahook_core::api::ControllerKind;
 use metahook_core::object::id::{Key, ObjectId, Resource};
+use metahook_core::overview::counts::ControllerCounts;
 use metahook_core::overview::parent_list::{ParentFilter, ParentList};
 use metahook_core::overview::reader::{FailingParents, ParentReader};
-use metahook_core::overview::{CallNumbers, ControllerOverview, MemoryNumbers, ParentNumbers, QueueNumbers};
+use metahook_core::overview::{
+    CallNumbers, ControllerOverview, MemoryNumbers, NamedParents, ParentNumbers, QueueNumbers,
+};
+use metahook_core::settled::parent_state::ParentState;
+use tokio::time::Instant;
 
 use crate::controller::Context;
 use crate::controller::reconcile::Reconciler;
@@ -14,6 +20,12 @@ use crate::controller::runner::parent_queue::ParentQueue;
 use crate::memory::MemoryBudget;
 use crate::queue::{Queue, QueueFigures};
 use crate::sync::lock;
+
+/// Each page that is open asks every few seconds; parents by name are read once for all of them.
+const MAX_NAMED_AGE: Duration = Duration::from_secs(2);
+
+/// Parents whose states are read at once: no reconcile of the controller ends meanwhile.
+const MAX_LOCKED: usize = 1000;
 
 /// The controllers, as long as their owners hold them.
 #[derive(Clone, Default)]
@@ -26,6 +38,8 @@ pub(crate) struct RunningParts {
     /// One for each kind of parents.
     parts: Vec<(Arc<Reconciler>, Arc<Queue<Key>>)>,
     memory: MemoryBudget,
+    /// Parents by name as they were read last.
+    named: Mutex<Option<(Instant, NamedParents)>>,
 }
 
 impl RunningControllers {
@@ -38,7 +52,8 @@ impl RunningControllers {
     ) -> Arc<RunningParts> {
         let parts = parts.iter().map(|part| (Arc::clone(&part.reconciler), Arc::clone(&part.queue)));
         let (parts, memory) = (parts.collect(), context.memory.clone());
-        let running = Arc::new(RunningParts { kind, name: name.to_owned(), parts, memory });
+        let running =
+            Arc::new(RunningParts { kind, name: name.to_owned(), parts, memory, named: Mutex::default() });
         let mut all = lock(&self.0);
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&running));
@@ -77,25 +92,56 @@ impl RunningParts {
     pub(crate) fn list(&self, filter: &ParentFilter) -> ParentList {
         let mut found = Vec::new();
         for (reconciler, _) in &self.parts {
-            let keys = reconciler.parents.keys();
-            let settled = reconciler.parents.settled();
-            for key in keys {
-                let (state, category) = settled.state(&key);
-                if filter.includes(&key.namespace, &key.name, state) {
+            let keys = reconciler.parents.keys().into_iter();
+            let named: Vec<_> = keys.filter(|key| filter.is_named(&key.namespace, &key.name)).collect();
+            for (key, (state, category)) in states(reconciler, named) {
+                if filter.has_state(state) {
                     let resource = Arc::clone(&reconciler.data.parents.resource);
                     found.push((ObjectId { resource, key }, state, category));
                 }
             }
         }
+        filter.page(found, |parent| self.parts.first()?.0.data.traces.latest_of(parent))
+    }
+
+    /// What it counts, for rates.
+    pub(crate) fn counts(&self) -> ControllerCounts {
+        let first = self.parts.first();
+        first.map(|(first, _)| ControllerCounts::of(&first.data.meter.counts())).unwrap_or_default()
+    }
+
+    /// Parents by name, as they were at most [`MAX_NAMED_AGE`] ago.
+    fn named(&self) -> NamedParents {
+        // The lock is held while they are read: requests at the same time share them.
+        let mut kept = lock(&self.named);
+        if let Some((_, named)) = kept.as_ref().filter(|(read, _)| read.elapsed() < MAX_NAMED_AGE) {
+            return named.clone();
+        }
+        let (now, named) = (Instant::now(), self.read_named());
+        *kept = Some((now, named.clone()));
+        named
+    }
+
+    fn read_named(&self) -> NamedParents {
+        let mut failing = FailingParents::new();
+        for (reconciler, _) in &self.parts {
+            let now = reconciler.parents.settled().failing().clone();
+            let resource = &reconciler.data.parents.resource;
+            let id = |key: Key| ObjectId { resource: Arc::clone(resource), key };
+            failing.extend(now.into_iter().map(|(key, category)| (id(key), category)));
+        }
+        let mut reader = ParentReader::default();
         let traces = self.parts.first().map(|(first, _)| first.data.traces.latest()).unwrap_or_default();
-        filter.page(found, |parent| traces.of(parent))
+        for (parent, trace) in traces.read().filter(|(parent, _)| self.has(parent)) {
+            reader.read(&parent, &trace, &mut failing);
+        }
+        reader.end(&failing)
     }
 
     /// `shows_names`: parents are named, with the messages of their reconciles.
     pub(crate) fn overview(&self, shows_names: bool) -> ControllerOverview {
         let Some((first, _)) = self.parts.first() else { return ControllerOverview::default() };
         let (traces, memory) = (first.data.traces.bytes(), self.memory.figures());
-        let mut failing = FailingParents::new();
         let (mut parents, mut queue) = (ParentNumbers::default(), QueueFigures::default());
         for (reconciler, keys) in &self.parts {
             queue.merge(&keys.figures());
@@ -105,21 +151,8 @@ impl RunningParts {
             parents.settled += settled.settled();
             parents.failing += settled.failing().len();
             parents.paused += settled.paused();
-            if shows_names {
-                let resource = &reconciler.data.parents.resource;
-                let id = |key: &Key| ObjectId { resource: Arc::clone(resource), key: key.clone() };
-                failing.extend(settled.failing().iter().map(|(key, category)| (id(key), *category)));
-            }
         }
         let metrics = first.data.meter.counts().clone();
-        let named = shows_names.then(|| {
-            let mut reader = ParentReader::default();
-            let traces = first.data.traces.latest();
-            for (parent, trace) in traces.read().filter(|(parent, _)| self.has(parent)) {
-                reader.read(&parent, &trace, &mut failing);
-            }
-            reader.end(&failing)
-        });
         ControllerOverview {
             parents,
             queue: QueueNumbers {
@@ -139,7 +172,20 @@ impl RunningParts {
                 all_traces: traces.all,
                 max_traces: traces.max,
             },
-            named,
+            named: shows_names.then(|| self.named()),
         }
     }
+}
+
+/// The states of parents with the categories of their failures.
+fn states(
+    reconciler: &Reconciler,
+    keys: Vec<Key>,
+) -> impl Iterator<Item = (Key, (ParentState, &'static str))> {
+    let mut states = Vec::with_capacity(keys.len());
+    for some in keys.chunks(MAX_LOCKED) {
+        let settled = reconciler.parents.settled();
+        states.extend(some.iter().map(|key| settled.state(key)));
+    }
+    keys.into_iter().zip(states)
 }

@@ -40,16 +40,6 @@ pub(crate) struct TraceBytes {
 }
 
 impl LatestTraces {
-    /// That of one parent.
-    pub(crate) fn of(&self, parent: &ObjectId) -> Option<ReconcileTrace> {
-        // They are in the order of their parents.
-        let at = self
-            .0
-            .binary_search_by(|((resource, key), _)| (resource, key).cmp(&(&parent.resource, &parent.key)));
-        let (_, json) = self.0.get(at.ok()?)?;
-        serde_json::from_str(json).ok()
-    }
-
     pub(crate) fn read(&self) -> impl Iterator<Item = (ObjectId, ReconcileTrace)> {
         self.0.iter().filter_map(|((resource, key), json)| {
             let parent = ObjectId { resource: Arc::clone(resource), key: key.clone() };
@@ -127,6 +117,13 @@ impl ControllerTraces {
     pub(crate) fn latest(&self) -> LatestTraces {
         let kept = self.all.kept.as_ref();
         LatestTraces(kept.map(|kept| lock(&kept.recent).latest(&self.controller)).unwrap_or_default())
+    }
+
+    /// The latest trace of one parent of the controller, of any kind.
+    pub(crate) fn latest_of(&self, parent: &ObjectId) -> Option<ReconcileTrace> {
+        let id = (Arc::clone(&parent.resource), parent.key.clone());
+        let json = lock(&self.all.kept.as_ref()?.recent).latest_of(&self.controller, &id)?;
+        serde_json::from_str(&json).ok()
     }
 
     pub(crate) fn bytes(&self) -> TraceBytes {

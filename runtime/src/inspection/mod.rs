@@ -3,31 +3,33 @@
 //!
 //! # Guarantees
 //! - It listens on localhost alone: users elsewhere have `kubectl` forward a port to it.
-//! - Each request has a token of the cluster. What is about an object is shown to users who may `get` that object.
+//! - Each request has a token of the cluster. What is about an object is shown to users who may `get` that object, or might within
+//!   the ten seconds before.
 //! - No page of a browser can ask: a request names localhost as its host and has no origin.
 //! - No request changes an object. A recording takes some memory until its command ends; it is for users who may `update` the
 //!   controller: by another hook they may see all that it shows.
 
 mod guard;
+mod query;
+mod reviews;
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CACHE_CONTROL, HOST, ORIGIN};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use metahook_core::api::ControllerKind;
+use metahook_core::inspection_paths::{ALL, CONTROLLER, CONTROLLERS, PARENTS, RECONCILES, RECORDING};
 use metahook_core::object::id::Key;
-use metahook_core::overview::parent_list::{ParentFilter, ParentsAnswer};
+use metahook_core::overview::parent_list::ParentsAnswer;
 use metahook_core::overview::{ControllerAnswer, ControllersAnswer};
 use metahook_core::recording::RecordedAnswer;
 use metahook_core::recording::buffer::{FetchedLines, Subject};
-use metahook_core::settled::parent_state::ParentState;
 use metahook_core::trace::{Explained, ReconcileTrace, TracedObject};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
@@ -36,6 +38,7 @@ use crate::controller::running::{RunningControllers, RunningParts};
 use crate::controller::traces::Traces;
 use crate::telemetry::http::{CONNECTION_TIMEOUT, ListenError, bind, page, serve as serve_requests};
 use guard::{Guard, Refusal, User};
+use query::Query;
 
 /// Requests that are worked on at once.
 const MAX_REQUESTS: usize = 4;
@@ -46,18 +49,8 @@ const MAX_PARENTS: usize = 20;
 /// Reviews may wait for the API server, and a connection ends after ten seconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 
-const RECONCILES: &str = "/v1/reconciles";
-const CONTROLLER: &str = "/v1/controller";
-const CONTROLLERS: &str = "/v1/controllers";
-const PARENTS: &str = "/v1/parents";
-const RECORDING: &str = "/v1/recording";
-const PATHS: [&str; 5] = [RECONCILES, CONTROLLER, CONTROLLERS, PARENTS, RECORDING];
-
 /// Bytes of the number of a recording.
 const MAX_NUMBER: usize = 64;
-
-/// Bytes of a path with its query.
-const MAX_PATH: usize = 4096;
 
 /// Settings of the address, from flags.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +82,7 @@ impl Inspected {
             guard: Guard::new(api.clone()),
             traces: traces.clone(),
             running: running.clone(),
-            room: Semaphore::new(MAX_REQUESTS),
+            room: Arc::new(Semaphore::new(MAX_REQUESTS)),
         };
         tokio::spawn(serve(listener, Arc::new(inspection), stop.clone()));
         traces
@@ -105,15 +98,28 @@ struct Inspection {
     guard: Guard,
     traces: Traces,
     running: RunningControllers,
-    room: Semaphore,
+    room: Arc<Semaphore>,
+}
+
+/// Room for one request. It is free again when the last work for the request has ended, also work that nobody waits for any more.
+#[derive(Clone)]
+struct Room(#[expect(dead_code, reason = "it is held")] Option<Arc<OwnedSemaphorePermit>>);
+
+/// A request of a user who may get what it is about.
+struct Asked<'a> {
+    user: User,
+    object: TracedObject,
+    query: Query<'a>,
+    room: Room,
 }
 
 impl Inspection {
     async fn page(self: Arc<Self>, request: Request<Incoming>) -> Response<String> {
         // The server never closes the semaphore.
-        let _room = self.room.acquire().await;
-        let answered = tokio::time::timeout(ANSWER_TIMEOUT, self.answer(&request)).await;
-        match answered.unwrap_or_else(|_elapsed| Err(Refusal::Unanswered("it took too long".to_owned()))) {
+        let room = Arc::clone(&self.room).acquire_owned().await.ok();
+        let room = Room(room.map(Arc::new));
+        let answered = tokio::time::timeout(ANSWER_TIMEOUT, self.answer(&request, room)).await;
+        match answered.unwrap_or_else(|_elapsed| Err(Refusal::Failed("it took too long".to_owned()))) {
             Ok(json) => answer(StatusCode::OK, json),
             Err(refusal) => {
                 let message = serde_json::json!({ "message": refusal.to_string() });
@@ -122,13 +128,13 @@ impl Inspection {
         }
     }
 
-    async fn answer(&self, request: &Request<Incoming>) -> Result<String, Refusal> {
+    async fn answer(&self, request: &Request<Incoming>, room: Room) -> Result<String, Refusal> {
         comes_from_no_page(request.headers())?;
         if request.method() != Method::GET {
             return Err(Refusal::Method);
         }
         let path = request.uri().path();
-        if !PATHS.contains(&path) {
+        if !ALL.contains(&path) {
             return Err(Refusal::Path);
         }
         let query = Query::of(request.uri())?;
@@ -142,23 +148,20 @@ impl Inspection {
         } else {
             self.guard.may_get(&user, &object).await?;
         }
+        let asked = Asked { user, object, query, room };
         let printed = match path {
-            CONTROLLERS => serde_json::to_string(&self.controllers(&object).await?),
-            CONTROLLER => serde_json::to_string(&self.controller(&user, &object).await?),
-            PARENTS => serde_json::to_string(&self.parents(&user, &object, query).await?),
-            RECORDING => serde_json::to_string(&self.recorded(&user, &object, query).await?),
-            _ => serde_json::to_string(&self.explained(&user, &object).await?),
+            CONTROLLERS => serde_json::to_string(&self.controllers(&asked)?),
+            CONTROLLER => serde_json::to_string(&self.controller(&asked).await?),
+            PARENTS => serde_json::to_string(&self.parents(&asked).await?),
+            RECORDING => serde_json::to_string(&self.recorded(&asked).await?),
+            _ => serde_json::to_string(&self.explained(&asked).await?),
         };
-        printed.map_err(|error| Refusal::Unanswered(error.to_string()))
+        printed.map_err(|error| Refusal::Failed(error.to_string()))
     }
 
     /// Lines of a recording since they were fetched last.
-    async fn recorded(
-        &self,
-        user: &User,
-        object: &TracedObject,
-        query: Query<'_>,
-    ) -> Result<RecordedAnswer, Refusal> {
+    async fn recorded(&self, asked: &Asked<'_>) -> Result<RecordedAnswer, Refusal> {
+        let Asked { user, object, query, .. } = asked;
         let kind = kind_of(object)?;
         self.guard.may_update(user, object).await?;
         let parent = query
@@ -188,7 +191,8 @@ impl Inspection {
     }
 
     /// How a controller stands. Its parents are named for users who may list all of them.
-    async fn controller(&self, user: &User, object: &TracedObject) -> Result<ControllerAnswer, Refusal> {
+    async fn controller(&self, asked: &Asked<'_>) -> Result<ControllerAnswer, Refusal> {
+        let Asked { user, object, room, .. } = asked;
         let kind = kind_of(object)?;
         let Some(running) = self.running.find(kind, &object.name) else {
             return Ok(ControllerAnswer { version: version(), running: None });
@@ -199,32 +203,27 @@ impl Inspection {
             Err(refusal) => return Err(refusal),
         };
         // It reads a trace of each parent.
-        let overview = apart(move || running.overview(names)).await?;
+        let overview = apart(room, move || running.overview(names)).await?;
         Ok(ControllerAnswer { version: version(), running: Some(overview) })
     }
 
-    /// How all controllers of a kind stand.
-    async fn controllers(&self, kind: &TracedObject) -> Result<ControllersAnswer, Refusal> {
-        let running = self.running.all(kind_of(kind)?);
-        let overview = |one: Arc<RunningParts>| (one.name().to_owned(), one.overview(false));
-        let running = apart(move || running.into_iter().map(overview).collect()).await?;
+    /// What all controllers of a kind count.
+    fn controllers(&self, asked: &Asked<'_>) -> Result<ControllersAnswer, Refusal> {
+        let running = self.running.all(kind_of(&asked.object)?);
+        let running = running.iter().map(|one| (one.name().to_owned(), one.counts())).collect();
         Ok(ControllersAnswer { version: version(), running })
     }
 
     /// A page of the list of a controller's parents, for users who may list all of them.
-    async fn parents(
-        &self,
-        user: &User,
-        object: &TracedObject,
-        query: Query<'_>,
-    ) -> Result<ParentsAnswer, Refusal> {
+    async fn parents(&self, asked: &Asked<'_>) -> Result<ParentsAnswer, Refusal> {
+        let Asked { user, object, query, room } = asked;
         let filter = query.filter()?;
         let Some(running) = self.running.find(kind_of(object)?, &object.name) else {
             return Ok(ParentsAnswer { version: version(), list: None });
         };
         self.may_list_parents(user, &running).await?;
         // It sorts all parents.
-        let list = apart(move || running.list(&filter)).await?;
+        let list = apart(room, move || running.list(&filter)).await?;
         Ok(ParentsAnswer { version: version(), list: Some(list) })
     }
 
@@ -235,8 +234,12 @@ impl Inspection {
         Ok(())
     }
 
-    async fn explained(&self, user: &User, object: &TracedObject) -> Result<Explained, Refusal> {
-        let (mut reconciles, mut hidden) = (self.traces.about(object), Vec::new());
+    async fn explained(&self, asked: &Asked<'_>) -> Result<Explained, Refusal> {
+        let Asked { user, object, room, .. } = asked;
+        let (traces, about) = (self.traces.clone(), object.clone());
+        // It reads all traces that have the name.
+        let mut reconciles = apart(room, move || traces.about(&about)).await?;
+        let mut hidden = Vec::new();
         // A trace of a parent's reconcile is for those who may get the parent.
         for (nth, parent) in parents_of(&reconciles, object).into_iter().enumerate() {
             if nth >= MAX_PARENTS {
@@ -254,9 +257,17 @@ impl Inspection {
     }
 }
 
-/// Runs what takes long where it holds up no reconcile.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Refusal::Unanswered(error.to_string()))
+/// Runs what takes long where it holds up no reconcile. It goes on when its request has ended, and its room with it.
+async fn apart<T: Send + 'static>(
+    room: &Room,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let room = room.clone();
+    let work = move || {
+        let _room = room;
+        work()
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|error| Refusal::Failed(error.to_string()))
 }
 
 fn version() -> String {
@@ -306,54 +317,6 @@ fn comes_from_no_page(headers: &HeaderMap) -> Result<(), Refusal> {
 fn token(headers: &HeaderMap) -> Result<&str, Refusal> {
     let value = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     value.and_then(|value| value.strip_prefix("Bearer ")).ok_or(Refusal::NoToken)
-}
-
-/// The query of a request, such as `/v1/reconciles?group=example.com&resource=greetings&namespace=demo&name=a`.
-struct Query<'a>(&'a str);
-
-impl<'a> Query<'a> {
-    fn of(uri: &'a Uri) -> Result<Self, Refusal> {
-        let query = uri.query().unwrap_or_default();
-        if query.len() > MAX_PATH {
-            let why = format!("it has {} bytes, and {MAX_PATH} are allowed", query.len());
-            return Err(Refusal::Query(why));
-        }
-        Ok(Self(query))
-    }
-
-    fn field(&self, name: &str) -> Option<Cow<'a, str>> {
-        let value = form_urlencoded::parse(self.0.as_bytes()).find(|(field, _)| field == name);
-        value.map(|(_, value)| value).filter(|value| !value.is_empty())
-    }
-
-    fn given(&self, name: &str) -> Result<String, Refusal> {
-        self.field(name).map(Cow::into_owned).ok_or_else(|| Refusal::Query(format!("{name} is missing")))
-    }
-
-    /// Which parents are listed.
-    fn filter(&self) -> Result<ParentFilter, Refusal> {
-        let state = self.field("state").map(|name| {
-            let names = ParentState::ALL.map(ParentState::as_str).join(", ");
-            ParentState::named(&name).ok_or_else(|| Refusal::Query(format!("state may be one of {names}")))
-        });
-        let skip = self.field("skip").map(|skip| {
-            skip.parse().map_err(|_error| Refusal::Query("skip has to be a number of parents".to_owned()))
-        });
-        let search = self.field("search").unwrap_or_default().to_lowercase();
-        Ok(ParentFilter { search, state: state.transpose()?, skip: skip.transpose()?.unwrap_or_default() })
-    }
-
-    /// The object that is asked about; without `is_one` all objects of its kind.
-    fn object(&self, is_one: bool) -> Result<TracedObject, Refusal> {
-        let some = |name: &str| self.field(name).map(Cow::into_owned).unwrap_or_default();
-        Ok(TracedObject {
-            group: some("group"),
-            resource: self.given("resource")?,
-            kind: some("kind"),
-            namespace: some("namespace"),
-            name: if is_one { self.given("name")? } else { String::new() },
-        })
-    }
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ async fn ask(path: &str, headers: &str) -> (u16, Value) {
         guard: Guard::new(reviewing()),
         traces: traces(),
         running: RunningControllers::default(),
-        room: Semaphore::new(MAX_REQUESTS),
+        room: Arc::new(Semaphore::new(MAX_REQUESTS)),
     };
     tokio::spawn(serve(listener, Arc::new(inspection), stop));
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -181,6 +181,28 @@ async fn a_request_that_is_not_understood_is_told_why() {
     }
     let (status, answer) = ask(&format!("{PARENTS_OF_C}&state=failing&skip=7"), good).await;
     assert_eq!((status, &answer["list"]), (200, &Value::Null), "no controller runs here: {answer}");
-    let long = format!("{PATH}&x={}", "x".repeat(MAX_PATH));
+    let long = format!("{PATH}&x={}", "x".repeat(query::MAX_QUERY));
     assert_eq!(refused(&long, good).await.0, 400);
+}
+
+#[tokio::test]
+async fn work_that_goes_on_when_its_request_has_ended_keeps_its_room() {
+    let all = Arc::new(Semaphore::new(1));
+    let room = Room(Some(Arc::new(Arc::clone(&all).acquire_owned().await.unwrap())));
+    let (ends, waits) = std::sync::mpsc::channel::<()>();
+    let work = tokio::spawn(async move { apart(&room, move || waits.recv()).await });
+    tokio::task::yield_now().await;
+    work.abort();
+    assert!(work.await.unwrap_err().is_cancelled());
+    assert_eq!(all.available_permits(), 0, "its thread works on");
+    drop(ends);
+    drop(all.acquire().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_panic_is_a_failure_of_the_server() {
+    let failed = apart(&Room(None), || panic!("odd")).await;
+    let Err(refusal) = failed.map(|never: ()| never) else { panic!("it ended well") };
+    assert_eq!(refusal.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(refusal.to_string().starts_with("the server failed to answer"), "{refusal}");
 }

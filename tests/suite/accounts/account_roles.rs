@@ -8,7 +8,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::kit::{
-    RBAC, grant, grant_the_server, grant_the_server_its_own, nothing_granted, roles, short, until_controller,
+    RBAC, grant, grant_the_server, grant_the_server_its_own, nothing_granted, roles, roles_of_the_cluster,
+    short, until_controller,
 };
 use crate::mounts::reach_as;
 use crate::wasm;
@@ -121,7 +122,11 @@ pub(crate) async fn rights_that_the_server_lacks_are_named_before_there_is_a_par
     ensure!(is_true(&told, "Ready"), "it does not run: {}", told["status"]);
     let event = test.until_event_on(&told, "RightsMissing", |_| true).await?;
     ensure!(text(&event, "/message").contains(&account), "{event}");
-    grant(test, &roles, "-writes").await?;
+    let maps = "create, update, delete resource \"configmaps\" in API group \"\"; grant it: `metahook rbac --controller compositecontroller/";
+    ensure!(text(&event, "/message").contains(maps), "a missing right is not named: {event}");
+    let printed = roles_of_the_cluster(test, &format!("compositecontroller/{}", short(test))).await?;
+    ensure!(printed == roles, "{printed:?} are not {roles:?}");
+    grant(test, &printed, "-writes").await?;
     until_controller(test, "all granted", |cc| is_true(cc, "RightsGranted")).await?;
     test.create(test.parent("a")).await?;
     test.config_maps().until("child", "made", |_| true).await?;

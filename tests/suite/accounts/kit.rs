@@ -31,8 +31,18 @@ pub(super) async fn grant(test: &mut Fixture, roles: &[Value], ends: &str) -> Re
 pub(super) async fn roles(test: &mut Fixture, controller: &Value) -> Result<Vec<Value>> {
     let file = test.plane().scratch().join(format!("{}.json", test.name()));
     fs::write(&file, controller.to_string())?;
-    let (file, namespace) = (file.display().to_string(), format!("--server-namespace={}", test.name()));
-    let args = ["rbac", "--output=json", &file, &namespace, "--server-account=limited"];
+    printed(test, &[&file.display().to_string()]).await
+}
+
+/// The same of a controller that the cluster has, by its name.
+pub(super) async fn roles_of_the_cluster(test: &mut Fixture, controller: &str) -> Result<Vec<Value>> {
+    let kubeconfig = test.plane().kubeconfig().display().to_string();
+    printed(test, &["--controller", controller, "--kubeconfig", &kubeconfig]).await
+}
+
+async fn printed(test: &mut Fixture, which: &[&str]) -> Result<Vec<Value>> {
+    let namespace = format!("--server-namespace={}", test.name());
+    let args = [&["rbac", "--output=json", &namespace, "--server-account=limited"], which].concat();
     let (printed, _) = test.server().run(&args).await?;
     let list: Value = serde_json::from_str(&printed)?;
     Ok(list["items"].as_array().context("no list")?.clone())

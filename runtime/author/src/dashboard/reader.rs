@@ -1,13 +1,16 @@
 //! Contents of pages, read from the API server and from the servers of controllers.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use metahook_core::api::ControllerKind;
 use metahook_core::error_chain;
+use metahook_core::inspection_paths::{CONTROLLER, CONTROLLERS, PARENTS, RECONCILES};
 use metahook_core::object::id::Key;
+use metahook_core::overview::ControllersAnswer;
+use metahook_core::overview::counts::ControllerCounts;
 use metahook_core::overview::parent_list::{ParentFilter, ParentList, ParentsAnswer};
-use metahook_core::overview::{ControllerOverview, ControllersAnswer};
 use metahook_core::trace::{Explained, TracedObject};
 use metahook_server::controller::resource;
 use metahook_server::sync::lock;
@@ -16,16 +19,13 @@ use crate::controllers::KINDS;
 use crate::dashboard::Dashboard;
 use crate::dashboard::error::PageError;
 use crate::dashboard::samples::Rates;
-use crate::explain::{PATH as RECONCILES, explained, find_object};
+use crate::explain::{explained, find_object};
 use crate::inspected_server::{InspectError, Question, foremost};
-use crate::status::ControllerLine;
-use crate::status::controller::{PATH as CONTROLLER, ShownController, StoredController};
+use crate::status::controller::{FoundController, ShownController};
+use crate::status::{ControllerLine, StoredCluster, StoredController};
 
 /// A page waits this long for the API server.
 const API_TIMEOUT: Duration = Duration::from_secs(8);
-
-const CONTROLLERS: &str = "/v1/controllers";
-const PARENTS: &str = "/v1/parents";
 
 /// All controllers.
 pub(super) struct Cluster {
@@ -37,7 +37,8 @@ pub(super) struct Cluster {
 /// A controller as its status has it, and as the server that runs it says.
 pub(super) struct RunningLine {
     pub(super) line: ControllerLine,
-    pub(super) running: Option<(ControllerOverview, Rates)>,
+    /// `None`: no server that was asked runs it.
+    pub(super) rates: Option<Rates>,
 }
 
 /// One controller.
@@ -50,20 +51,22 @@ pub(super) struct OneController {
 
 impl Dashboard {
     pub(super) async fn all(&self) -> Result<Cluster, PageError> {
-        let found = in_time(self.cluster.status()).await?;
-        let mut gaps: Vec<_> = found.without_leases.iter().map(|error| error_chain(error)).collect();
-        let mut controllers: Vec<_> =
-            found.controllers.into_iter().map(|line| RunningLine { line, running: None }).collect();
-        let has = |kind: &ControllerKind| controllers.iter().any(|it| it.line.kind == kind.as_str());
-        let kinds = KINDS.into_iter().filter(has);
+        let StoredCluster { controllers, without_leases } = in_time(self.cluster.controllers()).await?;
+        let mut gaps: Vec<_> = without_leases.iter().map(|error| error_chain(error)).collect();
+        let kinds = KINDS.into_iter().filter(|kind| controllers.iter().any(|one| one.kind == *kind));
         let asked = kinds.map(async |kind| (kind, self.running(kind).await));
+        let mut running = BTreeMap::new();
         for (kind, (answers, failures)) in join_all(asked).await {
             gaps.extend(failures.iter().map(|error| error_chain(error)));
-            self.fill(&mut controllers, kind, answers);
+            running.extend(self.rates(kind, answers));
         }
         gaps.sort();
         gaps.dedup();
-        Ok(Cluster { controllers, gaps })
+        let line = |one: &StoredController| {
+            let rates = running.remove(&(one.kind, one.name.clone()));
+            RunningLine { line: one.line(rates.is_some()), rates }
+        };
+        Ok(Cluster { controllers: controllers.iter().map(line).collect(), gaps })
     }
 
     async fn running(&self, kind: ControllerKind) -> (Vec<ControllersAnswer>, Vec<InspectError>) {
@@ -71,15 +74,19 @@ impl Dashboard {
         self.servers.ask(Question { path: CONTROLLERS, object: &object, more: &[] }).await
     }
 
-    fn fill(&self, lines: &mut [RunningLine], kind: ControllerKind, answers: Vec<ControllersAnswer>) {
-        let now = Instant::now();
-        for (name, overview) in answers.into_iter().flat_map(|answer| answer.running) {
-            let is = |one: &&mut RunningLine| one.line.kind == kind.as_str() && one.line.name == name;
-            if let Some(line) = lines.iter_mut().find(is) {
-                let rates = lock(&self.samples).add(kind, &name, &overview, now);
-                line.running = Some((overview, rates));
-            }
-        }
+    /// The rates of the controllers that run, by kind and name.
+    fn rates(
+        &self,
+        kind: ControllerKind,
+        answers: Vec<ControllersAnswer>,
+    ) -> Vec<((ControllerKind, String), Rates)> {
+        let (now, mut samples) = (Instant::now(), lock(&self.samples));
+        let counted = answers.into_iter().flat_map(|answer| answer.running);
+        let rates = |(name, counts): (String, ControllerCounts)| {
+            let rates = samples.add(kind, &name, counts, now);
+            ((kind, name), rates)
+        };
+        counted.map(rates).collect()
     }
 
     pub(super) async fn one(
@@ -89,7 +96,7 @@ impl Dashboard {
         filter: &ParentFilter,
     ) -> Result<OneController, PageError> {
         let named = format!("{}/{name}", kind.as_str());
-        let stored = in_time(StoredController::read(&self.cluster, &named)).await?;
+        let stored = in_time(FoundController::read(&self.cluster, &named)).await?;
         let object = stored.object();
         let question = Question { path: CONTROLLER, object: &object, more: &[] };
         let ((answers, failures), parents) =
@@ -98,7 +105,7 @@ impl Dashboard {
         let rates = shown
             .running
             .as_ref()
-            .map(|overview| lock(&self.samples).add(kind, name, overview, Instant::now()));
+            .map(|overview| lock(&self.samples).add(kind, name, overview.into(), Instant::now()));
         let parents = match &shown.running {
             Some(_) => parents,
             None => Err("no server that was asked runs the controller".to_owned()),

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use metahook_core::api::ControllerKind;
-use metahook_core::controller_metrics::ReconcileResult;
-use metahook_core::overview::ControllerOverview;
+use metahook_core::overview::counts::ControllerCounts;
 
 /// Samples of a controller: at one every three seconds, ten minutes.
 const MAX_SAMPLES: usize = 200;
@@ -49,16 +48,10 @@ impl Samples {
         &mut self,
         kind: ControllerKind,
         name: &str,
-        overview: &ControllerOverview,
+        ControllerCounts { reconciles, calls }: ControllerCounts,
         at: Instant,
     ) -> Rates {
-        let settled = ReconcileResult::Settled.as_str();
-        let reconciles = overview.reconciles.iter().filter(|(result, _)| *result != settled);
-        let sample = Sample {
-            at,
-            reconciles: reconciles.map(|(_, sum)| sum).sum(),
-            calls: overview.calls.results.values().sum(),
-        };
+        let sample = Sample { at, reconciles, calls };
         let id = (kind, name.to_owned());
         if !self.0.contains_key(&id) {
             self.0.retain(|_, samples| {
@@ -108,15 +101,10 @@ fn per_second(first: &Sample, last: &Sample, count: fn(&Sample) -> u64) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use metahook_core::overview::CallNumbers;
-
     use super::*;
 
-    fn overview(wrote: u64, settled: u64) -> ControllerOverview {
-        let reconciles = [("wrote".to_owned(), wrote), ("settled".to_owned(), settled)].into();
-        let results = [("ok".to_owned(), 2 * wrote)].into();
-        let calls = CallNumbers { results, ..CallNumbers::default() };
-        ControllerOverview { reconciles, calls, ..ControllerOverview::default() }
+    fn counts(reconciles: u64) -> ControllerCounts {
+        ControllerCounts { reconciles, calls: 2 * reconciles }
     }
 
     #[test]
@@ -124,7 +112,7 @@ mod tests {
         let (mut samples, start) = (Samples::default(), Instant::now());
         let mut add = |seconds, wrote| {
             let at = start + Duration::from_secs(seconds);
-            samples.add(ControllerKind::Composite, "c", &overview(wrote, 1000), at)
+            samples.add(ControllerKind::Composite, "c", counts(wrote), at)
         };
         assert_eq!(add(0, 100), Rates::default());
         assert_eq!(add(10, 200).reconciles, Some(10.0));
@@ -139,7 +127,7 @@ mod tests {
         let (mut samples, start) = (Samples::default(), Instant::now());
         let mut add = |millis, wrote| {
             let at = start + Duration::from_millis(millis);
-            samples.add(ControllerKind::Composite, "c", &overview(wrote, 0), at)
+            samples.add(ControllerKind::Composite, "c", counts(wrote), at)
         };
         add(0, 100);
         add(10, 101);
@@ -153,7 +141,7 @@ mod tests {
     #[test]
     fn a_controller_that_is_gone_leaves_no_samples() {
         let (mut samples, start) = (Samples::default(), Instant::now());
-        let mut add = |name: &str, at| samples.add(ControllerKind::Composite, name, &overview(1, 0), at);
+        let mut add = |name: &str, at| samples.add(ControllerKind::Composite, name, counts(1), at);
         for number in 0..MAX_CONTROLLERS {
             add(&number.to_string(), start);
         }
@@ -167,12 +155,12 @@ mod tests {
     fn samples_are_bounded() {
         let (mut samples, now) = (Samples::default(), Instant::now());
         for number in 0..MAX_CONTROLLERS + 5 {
-            samples.add(ControllerKind::Composite, &number.to_string(), &overview(1, 0), now);
+            samples.add(ControllerKind::Composite, &number.to_string(), counts(1), now);
         }
         assert_eq!(samples.0.len(), MAX_CONTROLLERS);
         for number in 0..u64::try_from(MAX_SAMPLES).unwrap() + 5 {
             let at = now + Duration::from_secs(3 * number);
-            let rates = samples.add(ControllerKind::Composite, "0", &overview(number + 1, 0), at);
+            let rates = samples.add(ControllerKind::Composite, "0", counts(number + 1), at);
             assert!(rates.history.len() < MAX_SAMPLES);
         }
     }

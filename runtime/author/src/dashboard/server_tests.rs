@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 use http::header::AUTHORIZATION;
+use metahook_core::inspection_paths::{CONTROLLER, CONTROLLERS};
+use metahook_core::overview::ControllerOverview;
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::fake::answering;
 use serde_json::{Value, json};
@@ -24,12 +26,16 @@ echo $$ >> "$(dirname "$0")/started"
 exec sleep 600
 "#;
 
+const HELLO: &str = "/controllers/CompositeController/hello";
+
 const OBJECT: &str = "/object?group=&resource=pods&kind=Pod&namespace=n&name=a";
 
 /// How the fake server answers.
 #[derive(Clone, Copy)]
 enum Server {
     Answers,
+    /// It runs the controller `hello`.
+    Runs,
     Fails,
     /// Requests before this one get no answer.
     AnswersFrom(usize),
@@ -153,7 +159,11 @@ async fn serve_fake(
         let is_known =
             request.headers()[AUTHORIZATION] == if number == 0 { "Bearer t" } else { "Bearer new" };
         let answer = match request.uri().path() {
-            "/v1/controllers" => json!({ "version": "1", "running": {} }),
+            CONTROLLERS if matches!(server, Server::Runs) => {
+                json!({ "version": "1", "running": { "hello": { "reconciles": 1, "calls": 2 } } })
+            }
+            CONTROLLERS => json!({ "version": "1", "running": {} }),
+            CONTROLLER => json!({ "version": "1", "running": ControllerOverview::default() }),
             _ => json!({ "version": "1", "reconciles": [], "hiddenParents": 0 }),
         };
         async move {
@@ -161,7 +171,7 @@ async fn serve_fake(
                 Server::AnswersFrom(first) if number < first => std::future::pending().await,
                 Server::Fails => page(StatusCode::INTERNAL_SERVER_ERROR, "", "broken".to_owned()),
                 Server::Renews if !is_known => page(StatusCode::UNAUTHORIZED, "", "unknown".to_owned()),
-                Server::Answers | Server::AnswersFrom(_) | Server::Renews => {
+                Server::Answers | Server::Runs | Server::AnswersFrom(_) | Server::Renews => {
                     page(StatusCode::OK, "application/json", answer.to_string())
                 }
             }
@@ -172,6 +182,11 @@ async fn serve_fake(
 
 /// An API server with the controller `hello` and one Pod of a server.
 fn api(port: u16) -> ApiClient {
+    api_with(port, StatusCode::OK)
+}
+
+/// `leases_status`: the status of the answer to a list of Leases.
+fn api_with(port: u16, leases_status: StatusCode) -> ApiClient {
     let kind = |name: &str, kind: &str| json!({ "name": name, "kind": kind, "namespaced": false });
     let controllers = json!({ "resources": [
         kind("compositecontrollers", "CompositeController"), kind("decoratorcontrollers", "DecoratorController"),
@@ -182,16 +197,21 @@ fn api(port: u16) -> ApiClient {
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "server-0", "namespace": "metacontroller", "uid": "u" },
         "spec": { "containers": [{ "args": [argument] }] }, "status": { "phase": "Running" },
     }]));
-    let hello = list(&json!([{
+    let hello = json!({
         "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController",
         "metadata": { "name": "hello", "uid": "h", "resourceVersion": "1" },
-    }]));
+    });
     answering(move |request| {
         let answer = match request.uri().path() {
             "/apis/metacontroller.k8s.io/v1alpha1" => controllers.to_string(),
             "/apis/coordination.k8s.io/v1" => leases.to_string(),
             "/api/v1/namespaces/metacontroller/pods" => pods.to_string(),
-            path if path.ends_with("/compositecontrollers") => hello.to_string(),
+            "/apis/coordination.k8s.io/v1/leases" if leases_status != StatusCode::OK => {
+                let refusal = json!({ "message": "leases are forbidden" }).to_string();
+                return Response::builder().status(leases_status).body(refusal).ok();
+            }
+            path if path.ends_with("/compositecontrollers") => list(&json!([hello])).to_string(),
+            path if path.ends_with("/compositecontrollers/hello") => hello.to_string(),
             _ => list(&json!([])).to_string(),
         };
         Some(Response::new(answer))
@@ -209,6 +229,30 @@ async fn a_page_is_answered_while_kubectl_takes_long() {
     assert!(page.status() == StatusCode::OK && page.body().contains(">hello<"), "{}", page.body());
     let object = setup.until_shown(OBJECT, "is being reached").await;
     assert_eq!(object.status(), StatusCode::BAD_GATEWAY);
+}
+
+#[tokio::test]
+async fn a_controller_that_a_server_runs_has_a_server_on_both_pages() {
+    let setup = Setup::new(Server::Runs, false).await;
+    setup.until_reached().await;
+    for path in ["/", HELLO] {
+        let page = setup.dashboard.get(path).await;
+        assert!(page.status() == StatusCode::OK && page.body().contains("hello"), "{}", page.body());
+        assert!(!page.body().contains("NoServer"), "it has no Lease and no status: {}", page.body());
+    }
+    let setup = Setup::new(Server::Answers, false).await;
+    setup.until_shown("/", "NoServer").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_cannot_be_read_are_a_gap_of_both_pages() {
+    let api = api_with(1, StatusCode::FORBIDDEN);
+    let dashboard =
+        new_dashboard(inspector(api, PathBuf::new(), PathBuf::new(), Some("127.0.0.1:1".to_owned())));
+    for path in ["/", HELLO] {
+        let page = dashboard.get(path).await;
+        assert!(page.body().contains("leases are forbidden"), "{path}: {}", page.body());
+    }
 }
 
 #[tokio::test]

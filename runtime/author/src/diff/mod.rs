@@ -29,7 +29,7 @@ use crate::render::hooks::HookSet;
 use crate::render::{Reconciled, Step};
 use live::Live;
 use ports::{Overlay, Ports};
-pub use setup::{DiffError, Options, of_name};
+pub use setup::{DiffError, Options};
 
 /// Parents that are reconciled at once.
 const MAX_CONCURRENT_RECONCILES: usize = 8;

@@ -20,13 +20,13 @@ use metahook_server::cluster::discovery::DiscoveryError;
 use metahook_server::cluster::dry_run_client::DryRunClient;
 use metahook_server::cluster::objects::RequestError;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::live::Live;
 use super::{Differ, LiveParent};
 use crate::controllers::{FindError, KINDS, find, plain, resource as controller_kind, status};
 use crate::deploy::{FIELD_MANAGER, written_by_authors};
-use crate::documents::{Document, of_cluster};
+use crate::documents::Document;
 use crate::object_names::{NameError, object_id};
 use crate::render::hooks::{HookFiles, HookSet, HookSetError};
 use crate::render::setup::{Controller, SetupError, controller};
@@ -87,20 +87,6 @@ pub enum DiffError {
     NoName(String),
     #[error("spec.parentResource: {0}")]
     Status(StatusError),
-}
-
-/// The controller of this name as a document.
-///
-/// # Errors
-/// There is none, or there are two.
-pub async fn of_name(api: &ApiClient, name: &str) -> Result<Document, DiffError> {
-    let (id, mut value) = find(api, name).await?;
-    if let Some(fields) = value.as_object_mut() {
-        fields.insert("apiVersion".to_owned(), json!(id.resource.gvk.api_version()));
-        fields.insert("kind".to_owned(), json!(&*id.resource.gvk.kind));
-    }
-    let mut documents = of_cluster(vec![value]);
-    documents.pop().ok_or_else(|| FindError::NotFound(name.to_owned()).into())
 }
 
 impl Differ {

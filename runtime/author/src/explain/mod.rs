@@ -46,8 +46,7 @@ struct Answers {
     failed: Option<InspectError>,
 }
 
-/// Where servers answer about an object.
-pub(crate) const PATH: &str = "/v1/reconciles";
+pub(crate) use metahook_core::inspection_paths::RECONCILES as PATH;
 
 impl Explainer {
     async fn find(&self, kind: &str, name: &str) -> Result<ObjectId, ExplainError> {

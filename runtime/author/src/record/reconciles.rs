@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use metahook_core::bundle::{children_of, modules_of, parents_of};
+use metahook_core::inspection_paths::RECORDING;
 use metahook_core::object::id::{Gvr, Key};
 use metahook_core::recording::{Beginning, Ending, FORMAT, RecordedAnswer, RecordedHook, RecordedLine};
 use metahook_core::trace::TracedObject;
@@ -23,9 +24,6 @@ use crate::deploy::written_by_authors;
 use crate::inspected_server::{InspectError, Inspector, Question, Servers};
 use crate::object_names::{NameError, object_id, served};
 use crate::stored_hooks::stored_bytes;
-
-/// Where servers answer about a recording.
-const PATH: &str = "/v1/recording";
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -135,7 +133,7 @@ impl Recorder {
         if std::mem::replace(&mut self.has_asked, true) {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        let question = Question { path: PATH, object: &self.object, more: &self.more };
+        let question = Question { path: RECORDING, object: &self.object, more: &self.more };
         let asked = self.inspector.reach_and_ask(&mut self.servers, question).await;
         let (answers, failed) = asked.unwrap_or_else(|error| (Vec::<RecordedAnswer>::new(), Some(error)));
         match failed {
@@ -182,7 +180,7 @@ impl Recorder {
     pub async fn end(mut self, out: &mut impl Write) -> Result<(Ending, Vec<String>), RecorderError> {
         let mut remarks = Vec::new();
         self.more.push(("end", true.to_string()));
-        let question = Question { path: PATH, object: &self.object, more: &self.more };
+        let question = Question { path: RECORDING, object: &self.object, more: &self.more };
         // Else the server ends it after half a minute.
         drop(self.inspector.ask::<RecordedAnswer>(&mut self.servers, question).await);
         for (place, _) in modules_of(&self.controller) {

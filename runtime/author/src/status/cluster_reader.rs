@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use metahook_core::api::ControllerKind;
+use metahook_core::api::status::ControllerStatus;
 use metahook_core::object::Object;
 use metahook_core::object::id::Gvk;
 use metahook_server::cluster::api_client::ApiClient;
@@ -25,8 +26,38 @@ pub(crate) struct ClusterReader {
     leases: tokio::sync::Mutex<Option<(Instant, Arc<[Object]>)>>,
 }
 
-/// The Leases that servers renewed lately, or why they cannot be read.
-pub(super) type FreshLeases = Result<Arc<[Object]>, RequestError>;
+/// A controller as the API server has it.
+pub(crate) struct StoredController {
+    pub(crate) kind: ControllerKind,
+    pub(crate) name: String,
+    pub(crate) status: ControllerStatus,
+    /// A server that hosts it has renewed its Lease lately.
+    pub(super) has_server: bool,
+}
+
+/// All controllers.
+pub(crate) struct StoredCluster {
+    pub(crate) controllers: Vec<StoredController>,
+    /// Why Leases of servers do not count.
+    pub(crate) without_leases: Option<RequestError>,
+}
+
+impl StoredController {
+    fn of(kind: ControllerKind, controller: &Object, leases: &[Object]) -> Self {
+        let status = status(controller);
+        let has_server = leases.iter().any(|lease| is_of_its_server(lease, controller, &status));
+        Self { kind, name: controller.key.name.to_string(), status, has_server }
+    }
+
+    /// `is_running`: a server says that it runs the controller. No Lease is needed then.
+    pub(crate) fn line(&self, is_running: bool) -> ControllerLine {
+        let is_hosted = self.has_server || is_running;
+        ControllerLine::of(self.kind, self.name.clone(), &self.status, is_hosted, Timestamp::now())
+    }
+}
+
+/// The Leases that servers renewed lately, and why they cannot be read.
+pub(super) type FreshLeases = (Arc<[Object]>, Option<RequestError>);
 
 impl ClusterReader {
     pub(crate) fn new(api: ApiClient, max_age: Duration) -> Self {
@@ -49,40 +80,41 @@ impl ClusterReader {
     }
 
     /// How all controllers stand.
-    pub(crate) async fn status(&self) -> Result<ClusterStatus, StatusError> {
+    pub(super) async fn status(&self) -> Result<ClusterStatus, StatusError> {
+        let StoredCluster { controllers, without_leases } = self.controllers().await?;
+        let controllers = controllers.iter().map(|one| one.line(false)).collect();
+        Ok(ClusterStatus { controllers, without_leases })
+    }
+
+    pub(crate) async fn controllers(&self) -> Result<StoredCluster, StatusError> {
         let discovery = self.discovery();
         let mut found = Vec::new();
         for kind in KINDS {
             let resource = controllers::resource(&discovery, kind).await?;
             found.extend(self.api.list_objects(&resource).await?.into_iter().map(|one| (kind, one)));
         }
-        let (leases, without_leases) = match self.leases(&discovery).await? {
-            Ok(leases) => (leases, None),
-            Err(error) => (Arc::default(), Some(error)),
-        };
-        let now = Timestamp::now();
-        let line = |(kind, controller): (ControllerKind, _)| {
-            let controller: &Object = &controller;
-            let status = status(controller);
-            let has_server = leases.iter().any(|lease| is_of_its_server(lease, controller, &status));
-            ControllerLine::of(kind, controller.key.name.to_string(), &status, has_server, now)
-        };
-        Ok(ClusterStatus { controllers: found.into_iter().map(line).collect(), without_leases })
+        let (leases, without_leases) = self.leases(&discovery).await?;
+        let stored =
+            |(kind, controller): &(ControllerKind, Object)| StoredController::of(*kind, controller, &leases);
+        Ok(StoredCluster { controllers: found.iter().map(stored).collect(), without_leases })
     }
 
     pub(super) async fn leases(&self, discovery: &Discovery) -> Result<FreshLeases, DiscoveryError> {
         let mut kept = self.leases.lock().await;
         if let Some((_, leases)) = kept.as_ref().filter(|(since, _)| since.elapsed() < self.max_age) {
-            return Ok(Ok(Arc::clone(leases)));
+            return Ok((Arc::clone(leases), None));
         }
         let resource = discovery.resolve_kind(&Gvk::new("coordination.k8s.io/v1", "Lease")).await?;
         let now = Timestamp::now();
-        Ok(self.api.list_objects(&resource).await.map(|mut leases| {
-            leases.retain(|lease| is_fresh_lease(lease, now));
-            let leases = Arc::from(leases);
-            *kept = Some((Instant::now(), Arc::clone(&leases)));
-            leases
-        }))
+        match self.api.list_objects(&resource).await {
+            Ok(mut leases) => {
+                leases.retain(|lease| is_fresh_lease(lease, now));
+                let leases = Arc::from(leases);
+                *kept = Some((Instant::now(), Arc::clone(&leases)));
+                Ok((leases, None))
+            }
+            Err(error) => Ok((Arc::default(), Some(error))),
+        }
     }
 }
 

@@ -1,20 +1,19 @@
 //! `metahook status CONTROLLER`: what the status of one controller says, and how it stands on the server that runs it.
 
-use jiff::Timestamp;
 use metahook_core::api::ControllerKind;
 use metahook_core::api::status::ControllerStatus;
+use metahook_core::inspection_paths::CONTROLLER;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
 use metahook_core::overview::{ControllerAnswer, ControllerOverview};
 use metahook_core::trace::TracedObject;
+use metahook_server::cluster::objects::RequestError;
 use serde::Serialize;
 
 use crate::controllers::{self, KINDS, find_with};
 use crate::inspected_server::{InspectError, Inspector, Question, Servers};
+use crate::status::cluster_reader::StoredController;
 use crate::status::{ClusterReader, ControllerLine, StatusError, is_of_its_server};
-
-/// Where servers answer about a controller.
-pub(crate) const PATH: &str = "/v1/controller";
 
 /// One controller.
 #[derive(Debug, Serialize)]
@@ -29,6 +28,9 @@ pub struct ShownController {
     /// Why a server that may run it did not answer.
     #[serde(skip)]
     pub failed: Option<InspectError>,
+    /// Why Leases of servers do not count.
+    #[serde(skip)]
+    pub without_leases: Option<RequestError>,
 }
 
 /// Reads how one controller stands, again and again.
@@ -57,32 +59,39 @@ async fn read_controller(
     servers: &mut Servers,
     name: &str,
 ) -> Result<ShownController, StatusError> {
-    let stored = StoredController::read(&ClusterReader::once(&inspector.api), name).await?;
+    let stored = FoundController::read(&ClusterReader::once(&inspector.api), name).await?;
     let object = stored.object();
-    Ok(match inspector.reach_and_ask(servers, Question { path: PATH, object: &object, more: &[] }).await {
-        Ok((answers, failed)) => stored.shown(answers, failed),
-        Err(error) => stored.shown(Vec::new(), Some(error)),
-    })
+    Ok(
+        match inspector
+            .reach_and_ask(servers, Question { path: CONTROLLER, object: &object, more: &[] })
+            .await
+        {
+            Ok((answers, failed)) => stored.shown(answers, failed),
+            Err(error) => stored.shown(Vec::new(), Some(error)),
+        },
+    )
 }
 
-/// A controller as the API server has it.
-pub(crate) struct StoredController {
+/// A controller as it is found by its name.
+pub(crate) struct FoundController {
     id: ObjectId,
-    status: ControllerStatus,
-    /// A server that hosts it has renewed its Lease lately.
-    has_server: bool,
+    stored: StoredController,
+    without_leases: Option<RequestError>,
 }
 
-impl StoredController {
+impl FoundController {
     pub(crate) async fn read(reader: &ClusterReader, name: &str) -> Result<Self, StatusError> {
         let discovery = reader.discovery();
         let (id, controller) = find_with(&reader.api, &discovery, name).await?;
-        let leases = reader.leases(&discovery).await?.unwrap_or_default();
+        let (leases, without_leases) = reader.leases(&discovery).await?;
+        let kind = KINDS.into_iter().find(|kind| *id.resource.gvk.kind == *kind.as_str());
+        let kind = kind.unwrap_or(ControllerKind::Composite);
         let status = controllers::status(&controller);
         let object = Object::parse(&controller.to_string(), None).ok();
         let has_server =
             object.is_some_and(|object| leases.iter().any(|lease| is_of_its_server(lease, &object, &status)));
-        Ok(Self { id, status, has_server })
+        let stored = StoredController { kind, name: id.key.name.to_string(), status, has_server };
+        Ok(Self { id, stored, without_leases })
     }
 
     pub(crate) fn object(&self) -> TracedObject {
@@ -95,13 +104,10 @@ impl StoredController {
         answers: Vec<ControllerAnswer>,
         failed: Option<InspectError>,
     ) -> ShownController {
-        let Self { id, status, has_server } = self;
+        let Self { id, stored, without_leases } = self;
         let running = answers.into_iter().find_map(|answer| answer.running);
         let failed = failed.filter(|_| running.is_none());
-        let kind = KINDS.into_iter().find(|kind| *id.resource.gvk.kind == *kind.as_str());
-        let kind = kind.unwrap_or(ControllerKind::Composite);
-        let is_hosted = has_server || running.is_some();
-        let line = ControllerLine::of(kind, id.key.name.to_string(), &status, is_hosted, Timestamp::now());
-        ShownController { id, line, status, running, failed }
+        let line = stored.line(running.is_some());
+        ShownController { id, line, status: stored.status, running, failed, without_leases }
     }
 }

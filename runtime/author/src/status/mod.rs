@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::controllers::FindError;
-pub(crate) use cluster_reader::ClusterReader;
+pub(crate) use cluster_reader::{ClusterReader, StoredCluster, StoredController};
 pub(crate) use text::memory_line;
 pub use text::print;
 

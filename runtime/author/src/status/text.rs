@@ -229,7 +229,8 @@ mod tests {
         let plural = "compositecontrollers".into();
         let resource = Resource { gvk, plural, namespaced: false, has_status: true };
         let id = ObjectId { resource: Arc::new(resource), key: Key::new("", "hello") };
-        print(&mut out, &ShownController { id, line, status, running, failed: None }).unwrap();
+        print(&mut out, &ShownController { id, line, status, running, failed: None, without_leases: None })
+            .unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -46,17 +46,23 @@ impl fmt::Display for Reads {
 /// The right to write objects of one kind in one way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Writes {
-    verb: &'static str,
+    pub(super) verb: &'static str,
     /// The API group, empty for the core one.
-    group: String,
-    resource: String,
-    subresource: &'static str,
+    pub(super) group: String,
+    pub(super) resource: String,
+    pub(super) subresource: &'static str,
 }
 
 impl Writes {
     /// The right to do anything, which saves all other questions.
     pub fn anything() -> Self {
         Self { verb: "*", group: "*".to_owned(), resource: "*".to_owned(), subresource: "*" }
+    }
+
+    /// Whether both are rights on one resource.
+    pub(super) fn is_on_resource_of(&self, other: &Self) -> bool {
+        let on = |one: &Self| (one.group.clone(), one.resource.clone(), one.subresource);
+        on(self) == on(other)
     }
 
     /// Names the operation that the API server forbids to an account without the right.

@@ -9,6 +9,7 @@ pub mod definition;
 pub mod endpoint;
 pub mod hook;
 pub mod kept;
+pub mod missing_rights;
 pub mod mount;
 mod named_objects;
 pub mod packed;

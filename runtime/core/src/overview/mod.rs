@@ -1,6 +1,7 @@
 //! How a running controller stands, as `metahook status CONTROLLER` shows it: its parents, its queue, the calls of its hooks; which
 //! parents fail and why, what others wait for, and which ones take longest.
 
+pub mod counts;
 pub mod parent_list;
 pub mod reader;
 
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use self::counts::ControllerCounts;
 use crate::controller_metrics::{BUCKETS, ControllerMetrics, Durations};
 
 /// What the server answers about a controller.
@@ -26,8 +28,8 @@ pub struct ControllerAnswer {
 pub struct ControllersAnswer {
     /// That of the server.
     pub version: String,
-    /// Those that this server runs, by name. Their parents are not named.
-    pub running: BTreeMap<String, ControllerOverview>,
+    /// Those that this server runs, by name.
+    pub running: BTreeMap<String, ControllerCounts>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

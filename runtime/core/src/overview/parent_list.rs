@@ -62,9 +62,13 @@ pub struct ParentFilter {
 }
 
 impl ParentFilter {
-    pub fn includes(&self, namespace: &str, name: &str, state: ParentState) -> bool {
-        let is_found = || format!("{namespace}/{name}").to_lowercase().contains(&self.search);
-        self.state.is_none_or(|wanted| wanted == state) && (self.search.is_empty() || is_found())
+    /// Whether a parent's name has what is searched.
+    pub fn is_named(&self, namespace: &str, name: &str) -> bool {
+        self.search.is_empty() || format!("{namespace}/{name}").to_lowercase().contains(&self.search)
+    }
+
+    pub fn has_state(&self, state: ParentState) -> bool {
+        self.state.is_none_or(|wanted| wanted == state)
     }
 
     /// The page of these parents. `latest`: the latest trace of one.
@@ -123,7 +127,9 @@ mod tests {
     #[test]
     fn a_search_takes_namespace_and_name_and_a_state() {
         let filter = |search: &str, state| ParentFilter { search: search.to_owned(), state, skip: 0 };
-        let includes = |filter: &ParentFilter| filter.includes("Team-A", "web-1", ParentState::Failing);
+        let includes = |filter: &ParentFilter| {
+            filter.is_named("Team-A", "web-1") && filter.has_state(ParentState::Failing)
+        };
         for search in ["", "web", "team-a/w", "/web-1"] {
             assert!(includes(&filter(search, None)), "{search}");
             assert!(includes(&filter(search, Some(ParentState::Failing))), "{search}");

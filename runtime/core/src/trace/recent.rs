@@ -170,6 +170,13 @@ impl RecentTraces {
         latest.collect()
     }
 
+    /// The latest trace of one parent of a controller.
+    pub fn latest_of(&self, controller: &str, parent: &ParentId) -> Option<Arc<str>> {
+        let of_controller = self.controllers.get(controller)?;
+        let number = of_controller.parents.get(parent)?.numbers.back()?;
+        Some(Arc::clone(&of_controller.traces.get(number)?.json))
+    }
+
     /// Bytes of all traces of a controller.
     pub fn bytes_of(&self, controller: &str) -> usize {
         self.controllers.get(controller).map_or(0, |of_controller| of_controller.bytes)
@@ -328,6 +335,9 @@ mod tests {
             [("a", "two"), ("b", "three")].map(|(name, cause)| (name.to_owned(), cause.to_owned()));
         assert_eq!(found, expected);
         assert!(bytes > 0 && bytes < traces.bytes().0);
+        let of = |controller, name| traces.latest_of(controller, &(resource(), Key::new("n", name)));
+        assert_eq!(of("c", "a").as_deref().map(cause), Some("two".to_owned()));
+        assert_eq!((of("c", "z"), of("e", "a")), (None, None));
         assert_eq!((traces.latest("e"), traces.bytes_of("e")), (Vec::new(), 0));
     }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use metahook_core::api::ControllerKind;
 use metahook_core::api::access::{Writes, to_own, to_work};
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::reason::{ConditionReason, EventReason};
@@ -36,6 +37,7 @@ pub(crate) struct MissingRights {
     guards: OnceCell<bool>,
     /// Client with the server's own rights.
     server: ApiClient,
+    kind: ControllerKind,
     object: Arc<Object>,
     recorder: Recorder,
     report: watch::Sender<Report>,
@@ -57,6 +59,7 @@ impl MissingRights {
             owns: to_own(*kind, object).unwrap_or_default(),
             guards: OnceCell::new(),
             server: context.cluster.api.clone(),
+            kind: *kind,
             object: Arc::clone(object),
             recorder: context.cluster.recorder.clone(),
             report: reporter.shared(),
@@ -78,7 +81,7 @@ impl MissingRights {
                         continue;
                     };
                     let message =
-                        access::message(&self.api, self.account.as_ref(), first, missing.len() - 1).await;
+                        access::message(&self.api, self.account.as_ref(), &missing, &self.name()).await;
                     self.tell(ConditionReason::RightsMissing, &message);
                     if said.as_ref() != Some(&message) {
                         tracing::warn!(controller = %self.object.key, reason = EventReason::RightsMissing.as_str(), "{message}");
@@ -127,6 +130,11 @@ impl MissingRights {
         Ok(is_on || (self.account.is_some() && access::guards_owners(&self.api, &self.object).await?))
     }
 
+    /// The controller as commands take it, such as `compositecontroller/hello`.
+    fn name(&self) -> String {
+        format!("{}/{}", self.kind.as_str().to_lowercase(), self.object.key.name)
+    }
+
     async fn until_granted(&self, first: &Writes) {
         loop {
             self.pause().await;
@@ -156,7 +164,6 @@ impl MissingRights {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use metahook_core::api::ControllerKind;
     use metahook_core::api::common::ApplyStrategy;
     use metahook_core::pacing::Rate;
     use serde_json::json;
@@ -191,6 +198,7 @@ mod tests {
             account: None,
             guards: OnceCell::new(),
             server: api.clone(),
+            kind: ControllerKind::Composite,
             object: Arc::new(object),
             recorder: Recorder::start(api.clone(), Rate::OF_EVENTS, CancellationToken::new()).0,
             api,
@@ -205,7 +213,14 @@ mod tests {
         ] {
             allowed.store(is_allowed, Ordering::Relaxed);
             let began = Instant::now();
-            seen.wait_for(|report| report.rights.reason() == reason.as_str()).await.unwrap();
+            let report = seen.wait_for(|report| report.rights.reason() == reason.as_str()).await.unwrap();
+            let message = match &report.rights {
+                Finding::Known { message, .. } => message.clone(),
+                Finding::Unknown => String::new(),
+            };
+            drop(report);
+            let says = "\"things/status\" in API group \"e\"; create, update, delete resource \"pods\" in API group \"\"; grant it: `metahook rbac --controller compositecontroller/c`";
+            assert!(is_allowed || message.contains(says), "{message}");
             assert!(began.elapsed() <= Duration::from_mins(5), "{:?} until {reason:?}", began.elapsed());
         }
     }

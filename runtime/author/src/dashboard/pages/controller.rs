@@ -36,6 +36,9 @@ pub(crate) fn page(site: &Site, one: &OneController, filter: &ParentFilter) -> M
             @if let Some(error) = &shown.failed {
                 p .failure { "What the server knows is not shown: " (metahook_core::error_chain(error)) }
             }
+            @if let Some(error) = &shown.without_leases {
+                p .failure { "Not all is shown: " (metahook_core::error_chain(error)) }
+            }
             (conditions(&shown.status.conditions))
             @match &shown.running {
                 Some(running) => (numbers(running, rates)),

@@ -81,7 +81,7 @@ fn table(site: &Site, found: &[&RunningLine]) -> Markup {
                 }
             }
             tbody {
-                @for RunningLine { line, running } in found.iter().take(MAX_LISTED) {
+                @for RunningLine { line, rates } in found.iter().take(MAX_LISTED) {
                     tr {
                         th scope="row" { a id={ "c-" (line.kind) "-" (line.name) } href=(site.link(&format!("/controllers/{}/{}", line.kind, line.name))) { (line.name) } }
                         td .quiet { (line.kind) }
@@ -89,8 +89,8 @@ fn table(site: &Site, found: &[&RunningLine]) -> Markup {
                         td .number { (count(line.parents)) }
                         td .number .failure[line.failing.is_some_and(|failing| failing > 0)] { (count(line.failing)) }
                         td .number { (count(line.paused)) }
-                        @match running {
-                            Some((_, rates)) => {
+                        @match rates {
+                            Some(rates) => {
                                 td .number { (rate(rates.reconciles)) }
                                 td { (sparkline("Reconciles over time", &rates.history)) }
                             }
@@ -137,7 +137,7 @@ mod tests {
             paused: Some(0),
             seen: None,
         };
-        RunningLine { line, running: None }
+        RunningLine { line, rates: None }
     }
 
     #[test]

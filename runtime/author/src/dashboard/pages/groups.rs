@@ -67,7 +67,6 @@ fn found(place: &str, parent: &str, id: &str) -> Markup {
 #[cfg(test)]
 mod tests {
     use metahook_core::overview::parent_list::ParentFilter;
-    use metahook_core::settled::parent_state::ParentState;
 
     use super::*;
 
@@ -78,9 +77,6 @@ mod tests {
         let of_the_cluster = found("/c", "World a", "i").into_string();
         assert!(of_the_cluster.contains("?search=%2Fa#list"), "{of_the_cluster}");
         let filter = ParentFilter { search: "/a".to_owned(), ..ParentFilter::default() };
-        assert!(
-            filter.includes("", "a", ParentState::Settled)
-                && !filter.includes("", "ba", ParentState::Settled)
-        );
+        assert!(filter.is_named("", "a") && !filter.is_named("", "ba"));
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use metahook_core::api::hook::Language;
 use metahook_core::api::units::print_bytes;
 
 use super::Encoding;
@@ -113,8 +114,11 @@ pub enum ModuleError {
     AllCode { bytes: u64, others: u64, max: u64 },
     #[error("the module's code cannot be written to a file (--module-cache-dir): {0}")]
     Code(String),
-    #[error("this server has no runner for {language}: there is no {} (--runners): build it with `cargo xtask runners`, or use an image that has it", path.display())]
-    NoRunner { language: &'static str, path: PathBuf },
+    #[error(
+        "this server has no runner for {}: there is no {}: name its folder with --runners, or use the image of a release, which has it",
+        language.as_str(), path.display()
+    )]
+    NoRunner { language: Language, path: PathBuf },
     #[error("the runner for {language} cannot be used: {why}")]
     Runner { language: &'static str, why: String },
     #[error("the script has {found} bytes, and {} are allowed: make it smaller, or mount what it reads", print_bytes(*bound))]
@@ -197,7 +201,7 @@ mod tests {
             ModuleError::Code(text()),
             ModuleError::Compiler(text()),
             ModuleError::NoCompiler(text()),
-            ModuleError::NoRunner { language: "python", path: PathBuf::new() },
+            ModuleError::NoRunner { language: Language::Python, path: PathBuf::new() },
             ModuleError::Runner { language: "python", why: text() },
             ModuleError::ScriptFailed(text()),
             ModuleError::Bug(text()),

@@ -162,7 +162,7 @@ impl ModuleRegistry {
         let bytes = match blocking(move || Ok(std::fs::read(file))).await? {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(ModuleError::NoRunner { language: language.as_str(), path });
+                return Err(ModuleError::NoRunner { language, path });
             }
             Err(error) => {
                 let why = format!("{}: {error}", path.display());
