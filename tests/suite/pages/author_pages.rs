@@ -18,8 +18,9 @@ pub(crate) const PAGES: [(&str, Option<&str>); 6] = [
     ("javascript.md", Some("metahook new demo --lang javascript && cd demo")),
 ];
 
-const NOT_HERE: [(&str, &str); 6] = [
+const NOT_HERE: [(&str, &str); 7] = [
     ("rustup target add", "the target is there, and rustup would ask the network"),
+    ("docker cp", "it copies what lies beside the program that runs here"),
     ("kopium", "it is no part of metahook"),
     ("zsh", "it needs a zsh"),
     ("| man -l", "it needs a pager for people"),
