@@ -53,7 +53,7 @@ impl Build<'_> {
 
 /// Fills `folder` unless it is there. It is filled under another name and renamed at the end: a build that was cut off
 /// is never taken for a whole one.
-pub(crate) fn once(
+pub fn once(
     folder: &Path,
     what: &str,
     is_whole: impl Fn(&Path) -> bool,

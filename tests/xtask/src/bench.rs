@@ -4,13 +4,13 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use binaries::paths;
 use clap::{Args, Subcommand};
 
 use crate::bench_hooks;
+use crate::bench_peers::{self, Peer};
 use crate::cargo::{cargo, exec, run as run_cargo};
-use crate::children;
 use crate::{guests, runners};
 
 #[derive(Args)]
@@ -48,6 +48,9 @@ struct Converge {
     /// One more flag for the server, such as --server-flag=--workers=16
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     server_flag: Vec<String>,
+    /// An operator written by hand that does the same work in turn; may be given for each
+    #[arg(long, value_name = "PEER", conflicts_with = "children")]
+    peer: Vec<Peer>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -75,12 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn calls(bench: &str) -> Result<Command> {
     guests::build_packages(&["hello", "bench-guests"])?;
     run_cargo(&mut cargo(&["build", "--release", "-p", "bench-meter", "-p", "bench-calls"]))?;
-    let folder = paths::workspace().join("tests/bench/webhook");
-    let mut go = Command::new("go");
-    go.current_dir(folder).env("GOWORK", "off");
-    go.args(["build", "-trimpath", "-buildvcs=false", "-o"]).arg(paths::target()?.join("bench-webhook"));
-    let built = children::wait(go.arg(".")).context("install Go (https://go.dev/dl)")?;
-    ensure!(built.success(), "go build failed ({built})");
+    bench_peers::build_go("webhook")?;
     let mut program = optimized("bench-calls")?;
     program.arg(bench);
     Ok(program)
@@ -90,10 +88,12 @@ impl Converge {
     fn build(&self) -> Result<Command> {
         guests::build_packages(&["hello", "probe_answers"])?;
         run_cargo(&mut cargo(&["build", "--release", "-p", "metahook", "-p", "bench-converge"]))?;
+        let peers = bench_peers::build(&self.peer)?;
         let mut program = optimized("bench-converge")?;
         program.arg(format!("--parents={}", self.parents)).arg(format!("--pairs={}", self.pairs));
         program.args(self.children.map(|children| format!("--children={children}")));
         program.args(self.server_flag.iter().map(|flag| format!("--flag={flag}")));
+        program.args(peers);
         Ok(program)
     }
 }

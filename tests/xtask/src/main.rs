@@ -8,6 +8,7 @@
 mod attack;
 mod bench;
 mod bench_hooks;
+mod bench_peers;
 mod cargo;
 mod cases;
 mod chart;

@@ -12,8 +12,8 @@ use crate::bodies;
 use crate::cluster::Cluster;
 use crate::crowd;
 use crate::observer::{Object, Observer};
-use crate::ours::{BACKLOG, FRESH, LATENCIES, name};
 use crate::report::percentile;
+use crate::work::{BACKLOG, FRESH, LATENCIES, name};
 
 #[derive(Debug)]
 pub(crate) struct Bare {

@@ -1,6 +1,7 @@
 //! The control plane that is measured on: namespaces made and emptied, the server started on it.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use acceptance::api::{COMPOSITE_CONTROLLER, CONFIG_MAP, Kind as Named, NAMESPACE, Objects, POD};
 use acceptance::cluster::Binaries;
@@ -109,6 +110,15 @@ impl Cluster {
         let period = if does { json!(1) } else { json!(null) };
         let patch = json!({ "spec": { "resyncPeriodSeconds": period } });
         self.controllers().merge(CONTROLLER, &patch).await.map(drop)
+    }
+
+    /// Of the user that the server is.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        self.plane.kubeconfig()
+    }
+
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.plane.logs()
     }
 
     fn controllers(&self) -> Objects {

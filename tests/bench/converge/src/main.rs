@@ -4,19 +4,25 @@
 
 mod api;
 mod bare;
+mod beside;
 mod bodies;
 mod cluster;
 mod crowd;
 mod observer;
 mod ours;
+mod peers;
 mod report;
 mod sized;
 mod usage;
+mod work;
+
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Parser;
 
 use self::cluster::Cluster;
+use self::peers::Peer;
 use self::report::Report;
 
 #[derive(Parser)]
@@ -33,11 +39,25 @@ struct Options {
     /// One more flag for the server
     #[arg(long, allow_hyphen_values = true)]
     flag: Vec<String>,
+    /// Measures the operator in Go too: its program
+    #[arg(long)]
+    go: Option<PathBuf>,
+    /// Measures the operator with kopf too: the virtual environment that has kopf
+    #[arg(long)]
+    kopf: Option<PathBuf>,
+}
+
+impl Options {
+    fn peers(&self) -> Vec<Peer> {
+        let go = self.go.clone().map(|program| Peer::go(program, &self.flag));
+        go.into_iter().chain(self.kopf.as_deref().map(Peer::kopf)).collect()
+    }
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let options = Options::parse();
+    let peers = options.peers();
     let cluster = Cluster::start(options.flag).await?;
     if let Some(children) = options.children {
         let sized = sized::measure(&cluster, options.parents, children).await?;
@@ -56,9 +76,14 @@ async fn main() -> Result<()> {
         let bare = bare::measure(&cluster, &format!("bare-{pair}"), options.parents).await?;
         let ours = ours::measure(&cluster, &format!("ours-{pair}"), options.parents).await?;
         eprintln!("{}", report.add(options.parents, &bare, &ours));
+        for peer in &peers {
+            let namespace = format!("{}-{pair}", peer.name);
+            let theirs = peer.measure(&cluster, &namespace, options.parents).await?;
+            eprintln!("{}", report.add_peer(peer.name, options.parents, &bare, &theirs));
+        }
     }
     if options.json {
-        println!("{}", serde_json::to_string(&report.median())?);
+        println!("{}", serde_json::to_string(&report.medians())?);
     } else {
         println!("{}", report.table());
     }

@@ -1,11 +1,15 @@
 //! Report: the measurements, pair by pair, and their medians beside the goals.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::bare::Bare;
-use crate::ours::{Ours, count};
+use crate::beside::{self, Beside, Columns};
+use crate::ours::Ours;
+use crate::peers::Theirs;
+use crate::work::count;
 
 /// Figures of one pair, or the medians of several.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -41,6 +45,17 @@ pub(crate) struct Figures {
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pairs: Vec<Figures>,
+    columns: Columns,
+}
+
+/// The medians, as JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct Medians {
+    #[serde(flatten)]
+    figures: Figures,
+    /// The server and its peers, by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    beside: Option<BTreeMap<&'static str, Beside>>,
 }
 
 impl Report {
@@ -48,10 +63,29 @@ impl Report {
     pub(crate) fn add(&mut self, parents: usize, bare: &Bare, ours: &Ours) -> String {
         let figures = Figures::of(parents, bare, ours);
         self.pairs.push(figures);
+        self.columns.add("metahook", beside::Figures::of_work(parents, bare, &ours.made, &ours.changed));
         format!("pair {}: {figures:?}", self.pairs.len())
     }
 
-    pub(crate) fn median(&self) -> Figures {
+    /// One line about a peer beside the same pair.
+    pub(crate) fn add_peer(
+        &mut self,
+        name: &'static str,
+        parents: usize,
+        bare: &Bare,
+        theirs: &Theirs,
+    ) -> String {
+        let figures = beside::Figures::of_work(parents, bare, &theirs.made, &theirs.changed);
+        self.columns.add(name, figures);
+        format!("{name} beside it: {figures:?}")
+    }
+
+    pub(crate) fn medians(&self) -> Medians {
+        let beside = self.columns.medians();
+        Medians { figures: self.median(), beside: (beside.len() > 1).then(|| beside.into_iter().collect()) }
+    }
+
+    fn median(&self) -> Figures {
         let of = |field: fn(&Figures) -> f64| rounded(median(self.pairs.iter().map(field).collect()));
         Figures {
             parents: self.pairs.first().map_or(0, |pair| pair.parents),
@@ -131,32 +165,34 @@ impl Report {
                 Some((all.idle_resync_us_per_parent, 2.0)),
             ),
         ];
-        lines.join("\n")
+        let peers = self.columns.table().map(|table| format!("\n{table}"));
+        lines.into_iter().chain(peers).collect::<Vec<_>>().join("\n")
     }
 }
 
 impl Figures {
     fn of(parents: usize, bare: &Bare, ours: &Ours) -> Self {
+        let (made, changed) = (&ours.made, &ours.changed);
         let millis = |time: Duration| rounded(time.as_secs_f64() * 1000.0);
         let ratio = |ours: Duration, bare: Duration| rounded(ours.as_secs_f64() / bare.as_secs_f64());
         Self {
             parents,
             bound_s: rounded(bare.create.as_secs_f64()),
-            converge_s: rounded(ours.create.as_secs_f64()),
-            ratio: ratio(ours.create, bare.create),
-            cpu_ms_per_parent: rounded(ours.create_cpu * 1000.0 / count(parents)),
-            rss_mb: rounded(ours.memory_mb),
-            create_to_pod_p50_ms: millis(ours.to_pod_p50),
-            create_to_pod_p99_ms: millis(ours.to_pod_p99),
-            create_to_pod_ratio: ratio(ours.to_pod_p50, bare.two_p50),
-            recreate_s: rounded(ours.recreate.as_secs_f64()),
-            recreate_ratio: ratio(ours.recreate, bare.recreate),
-            recreate_cpu_s: rounded(ours.recreate_cpu),
-            storm_to_pod_p99_ms: millis(ours.storm_to_pod_p99),
-            storm_to_pod_ratio: ratio(ours.storm_to_pod_p99, ours.to_pod_p50),
-            storm_to_pod_of_bare: ratio(ours.storm_to_pod_p99, bare.storm_two_p99),
+            converge_s: rounded(made.time.as_secs_f64()),
+            ratio: ratio(made.time, bare.create),
+            cpu_ms_per_parent: rounded(made.cpu * 1000.0 / count(parents)),
+            rss_mb: rounded(made.memory_mb),
+            create_to_pod_p50_ms: millis(changed.to_pod_p50),
+            create_to_pod_p99_ms: millis(changed.to_pod_p99),
+            create_to_pod_ratio: ratio(changed.to_pod_p50, bare.two_p50),
+            recreate_s: rounded(changed.recreate.as_secs_f64()),
+            recreate_ratio: ratio(changed.recreate, bare.recreate),
+            recreate_cpu_s: rounded(changed.recreate_cpu),
+            storm_to_pod_p99_ms: millis(changed.storm_to_pod_p99),
+            storm_to_pod_ratio: ratio(changed.storm_to_pod_p99, changed.to_pod_p50),
+            storm_to_pod_of_bare: ratio(changed.storm_to_pod_p99, bare.storm_two_p99),
             idle_resync_us_per_parent: rounded(ours.idle_resync_us),
-            kb_per_parent: rounded((ours.memory_mb - ours.memory_before_mb) * 1000.0 / count(parents)),
+            kb_per_parent: rounded((made.memory_mb - made.memory_before_mb) * 1000.0 / count(parents)),
             writes_per_parent: rounded(ours.writes),
         }
     }
@@ -170,7 +206,7 @@ pub(crate) fn percentile(mut times: Vec<Duration>, percent: usize) -> Duration {
 }
 
 /// The middle one, or between the middle two; 0 of none.
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let middle = |at: usize| values.get(at).copied().unwrap_or_default();
     let half = values.len() / 2;
@@ -182,7 +218,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// To three digits after the point: more is noise.
-fn rounded(value: f64) -> f64 {
+pub(crate) fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
@@ -191,6 +227,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::work::{Changed, Made};
 
     const BARE: Bare = Bare {
         create: Duration::from_secs(4),
@@ -200,19 +237,17 @@ mod tests {
     };
 
     fn ours(create: u64) -> Ours {
-        Ours {
-            create: Duration::from_secs(create),
-            create_cpu: 1.0,
-            memory_before_mb: 20.0,
-            memory_mb: 40.0,
+        let made =
+            Made { time: Duration::from_secs(create), cpu: 1.0, memory_before_mb: 20.0, memory_mb: 40.0 };
+        let changed = Changed {
             to_pod_p50: Duration::from_millis(6),
             to_pod_p99: Duration::from_millis(9),
             recreate: Duration::from_secs(10),
             recreate_cpu: 1.5,
             storm_to_pod_p99: Duration::from_millis(90),
-            idle_resync_us: 0.5,
-            writes: 2.0,
-        }
+            peak_mb: 45.0,
+        };
+        Ours { made, changed, idle_resync_us: 0.5, writes: 2.0 }
     }
 
     #[test]
@@ -222,7 +257,7 @@ mod tests {
             report.add(2000, &BARE, &ours(create));
         }
         assert_eq!(
-            serde_json::to_value(report.median()).unwrap(),
+            serde_json::to_value(report.medians()).unwrap(),
             json!({
                 "parents": 2000, "bound_s": 4.0, "converge_s": 6.0, "ratio": 1.5, "cpu_ms_per_parent": 0.5,
                 "rss_mb": 40.0, "create_to_pod_p50_ms": 6.0, "create_to_pod_p99_ms": 9.0,
@@ -234,6 +269,14 @@ mod tests {
         let table = report.table();
         assert!(table.contains("1.5  goal 1.3 missed") && table.contains("40 MB  goal 50 met"), "{table}");
         assert!(table.contains("10 KB  goal 12 met"), "{table}");
+        assert!(!table.contains("peers"), "{table}");
+        let Ours { made, changed, .. } = ours(9);
+        report.add_peer("go", 2000, &BARE, &Theirs { made, changed });
+        let all = serde_json::to_value(report.medians()).unwrap();
+        assert_eq!(all["beside"]["go"]["converge_s"], 9.0);
+        assert_eq!(all["beside"]["go"]["of_metahook"]["rss_mb"], 1.0);
+        assert_eq!(all["beside"]["metahook"]["peak_mb"], 45.0);
+        assert!(report.table().contains("beside peers"));
     }
 
     #[test]

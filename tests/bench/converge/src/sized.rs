@@ -8,8 +8,8 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use crate::cluster::Cluster;
-use crate::ours::{count, create_parents};
 use crate::usage;
+use crate::work::{Worker, count, create_parents};
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Sized {

@@ -37,11 +37,20 @@ pub(crate) fn between(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u
 }
 
 /// Megabytes (10^6) that the process has in memory.
-#[expect(clippy::cast_precision_loss, reason = "whole kilobytes")]
 pub(crate) fn memory_mb(pid: u32) -> Result<f64> {
+    megabytes(pid, "VmRSS:")
+}
+
+/// The most megabytes (10^6) that it ever had.
+pub(crate) fn peak_mb(pid: u32) -> Result<f64> {
+    megabytes(pid, "VmHWM:")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "whole kilobytes")]
+fn megabytes(pid: u32, what: &str) -> Result<f64> {
     let status = read(&format!("/proc/{pid}/status"))?;
-    let line =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the kernel tells no VmRSS")?;
+    let found = status.lines().find_map(|line| line.strip_prefix(what));
+    let line = found.with_context(|| format!("the kernel tells no {what}"))?;
     let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok((kib * 1024) as f64 / 1e6)
 }
