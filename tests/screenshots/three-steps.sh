@@ -2,12 +2,13 @@
 # The recording of README.md: a hook in a ConfigMap, a controller, a parent. With `cargo xtask demo hello-python --keep` in another
 # terminal, its KUBECONFIG and kubectl on the PATH, and asciinema 2 (PyPI) and svg-term-cli (npm):
 #
-#   asciinema rec --cols 100 --rows 28 --command tests/screenshots/three-steps.sh steps.cast
-#   svg-term --in steps.cast --out runtime/docs/src/images/three-steps.svg --window
+#   asciinema rec --cols 100 --rows 34 --command tests/screenshots/three-steps.sh steps.cast
+#   svg-term --in steps.cast --out runtime/docs/src/images/three-steps.svg --window --no-cursor --width 102 --height 27
 set -euo pipefail
 cd "$(dirname "$0")/../../guests/hello/python"
 
-kubectl delete namespace hello --ignore-not-found --wait > /dev/null 2>&1
+kubectl delete compositecontroller hello-controller --ignore-not-found > /dev/null
+kubectl delete namespace hello --ignore-not-found --wait > /dev/null
 kubectl apply -f ../crd.yaml > /dev/null
 clear
 
