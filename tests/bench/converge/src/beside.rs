@@ -88,7 +88,7 @@ impl Columns {
     pub(crate) fn table(&self) -> Option<String> {
         let columns = self.medians();
         (columns.len() > 1).then(|| {
-            let head = columns.iter().map(|(name, _)| format!(" {name:>24}")).collect::<String>();
+            let head = columns.iter().fold(String::new(), |head, (name, _)| format!("{head} {name:>24}"));
             let row = |(what, unit, at): Row| {
                 let cell = |(number, (_, beside)): (usize, &(&str, Beside))| {
                     let mut beside = (beside.figures, beside.of_metahook);
