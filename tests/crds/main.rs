@@ -239,7 +239,7 @@ fn join(schema: &mut Map<String, Value>, choices: Vec<Value>) -> Result<()> {
 
 fn file(crd: &Value) -> String {
     let mut text =
-        "# Made by `cargo xtask crds` from the types in runtime/core/src/spec: do not edit.\n".to_owned();
+        "# Made by `cargo xtask crds` from the types in runtime/core/src/api: do not edit.\n".to_owned();
     yaml(&mut text, crd, 0);
     text
 }

@@ -7,6 +7,7 @@ use metahook_core::object::id::Gvk;
 use serde_json::{Map, Value, json};
 
 use super::export::Export;
+use super::texts;
 
 /// Subject of a schema of a controller's hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +38,11 @@ impl HookKinds<'_> {
             Subject::SyncResponse => ("answer of a sync or finalize hook", self.response(&mut export)),
             Subject::CustomizeRequest => {
                 let parent = self.parent(&mut export);
-                let fields = json!({ "controller": any(), "parent": parent, "settings": {} });
+                let fields = json!({
+                    "controller": described(any(), texts::CONTROLLER),
+                    "parent": described(parent, texts::PARENT),
+                    "settings": { "description": texts::SETTINGS },
+                });
                 ("request of a customize hook", open(&fields, &["controller", "parent"]))
             }
             Subject::CustomizeResponse => ("answer of a customize hook", rules()),
@@ -66,9 +71,15 @@ impl HookKinds<'_> {
         });
         let group = json!({ "type": "object", "additionalProperties": any() });
         let (object, list) = self.names();
+        let related = json!({ "type": "object", "additionalProperties": group });
+        let finalizing = json!({ "type": "boolean" });
         let fields = json!({
-            "controller": any(), object: parent, list: children, "finalizing": { "type": "boolean" },
-            "related": { "type": "object", "additionalProperties": group }, "settings": {},
+            "controller": described(any(), texts::CONTROLLER),
+            object: described(parent, texts::PARENT),
+            list: described(children, texts::CHILDREN),
+            "related": described(related, texts::RELATED),
+            "finalizing": described(finalizing, texts::FINALIZING),
+            "settings": { "description": texts::SETTINGS },
         });
         open(&fields, &["controller", object, list, "related", "finalizing"])
     }
@@ -77,27 +88,22 @@ impl HookKinds<'_> {
         let children =
             any_of(self.children.iter().map(|(gvk, custom)| export.object(gvk, *custom)).collect());
         let (_, list) = self.names();
-        let event = json!({
-            "type": { "enum": ["Normal", "Warning"] },
-            "reason": { "type": "string", "maxLength": 128 },
-            "message": { "type": "string" },
-        });
-        let text = || json!({ "type": "string" });
-        let doomed = json!({
-            "apiVersion": text(), "kind": text(), "namespace": { "type": ["string", "null"] }, "name": text(), "uid": text(),
-        });
+        let status = if self.is_decorator() { texts::DECORATOR_STATUS } else { texts::STATUS };
+        let events = closed(&event(), &["reason", "message"]);
+        let doomed = closed(&doomed(), &["apiVersion", "kind", "name", "uid"]);
         let mut fields = json!({
-            "status": { "type": ["object", "null"] },
-            list: { "type": "array", "items": children },
-            "resyncAfterSeconds": { "type": ["number", "null"] },
-            "finalized": { "type": ["boolean", "null"] },
-            "events": { "type": ["array", "null"], "items": closed(&event, &["reason", "message"]) },
-            "deleteRelated": { "type": ["array", "null"], "items": closed(&doomed, &["apiVersion", "kind", "name", "uid"]) },
+            "status": { "type": ["object", "null"], "description": status },
+            list: { "type": "array", "items": children, "description": texts::DESIRED },
+            "resyncAfterSeconds": { "type": ["number", "null"], "description": texts::RESYNC },
+            "finalized": { "type": ["boolean", "null"], "description": texts::FINALIZED },
+            "events": { "type": ["array", "null"], "items": events, "description": texts::EVENTS },
+            "deleteRelated": { "type": ["array", "null"], "items": doomed, "description": texts::DELETE_RELATED },
         });
         if let (true, Some(fields)) = (self.is_decorator(), fields.as_object_mut()) {
-            for field in ["labels", "annotations"] {
-                let texts = json!({ "type": ["object", "null"], "additionalProperties": { "type": ["string", "null"] } });
-                fields.insert(field.to_owned(), texts);
+            for (field, description) in [("labels", texts::LABELS), ("annotations", texts::ANNOTATIONS)] {
+                let values = json!({ "type": ["string", "null"] });
+                let changes = json!({ "type": ["object", "null"], "additionalProperties": values });
+                fields.insert(field.to_owned(), described(changes, description));
             }
         }
         closed(&fields, &[list])
@@ -126,16 +132,49 @@ pub fn controllers(definitions: &[Value]) -> Value {
     export.document("controller", any_of(known))
 }
 
+fn event() -> Value {
+    json!({
+        "type": { "enum": ["Normal", "Warning"], "description": texts::EVENT_TYPE },
+        "reason": { "type": "string", "maxLength": 128, "description": texts::EVENT_REASON },
+        "message": { "type": "string", "description": texts::EVENT_MESSAGE },
+    })
+}
+
+fn doomed() -> Value {
+    json!({
+        "apiVersion": text(texts::API_VERSION),
+        "kind": text(texts::KIND),
+        "namespace": { "type": ["string", "null"], "description": texts::NAMESPACE },
+        "name": text(texts::NAME),
+        "uid": text(texts::UID),
+    })
+}
+
 fn rules() -> Value {
-    let text = || json!({ "type": "string" });
-    let selector = || json!({ "type": ["object", "null"] });
+    let selector = |description| json!({ "type": ["object", "null"], "description": description });
     let rule = json!({
-        "apiVersion": text(), "resource": text(), "namespace": { "type": ["string", "null"] },
-        "names": { "type": ["array", "null"], "items": text() },
-        "labelSelector": selector(), "namespaceSelector": selector(),
+        "apiVersion": text(texts::API_VERSION),
+        "resource": text(texts::RESOURCE),
+        "namespace": { "type": ["string", "null"], "description": texts::RULE_NAMESPACE },
+        "names": { "type": ["array", "null"], "items": { "type": "string" }, "description": texts::RULE_NAMES },
+        "labelSelector": selector(texts::RULE_LABELS),
+        "namespaceSelector": selector(texts::RULE_NAMESPACES),
     });
-    let rules = json!({ "type": ["array", "null"], "items": closed(&rule, &["apiVersion", "resource"]) });
+    let rule = closed(&rule, &["apiVersion", "resource"]);
+    let rules = json!({ "type": ["array", "null"], "items": rule, "description": texts::RULES });
     closed(&json!({ "relatedResources": rules }), &[])
+}
+
+fn text(description: &str) -> Value {
+    json!({ "type": "string", "description": description })
+}
+
+/// A schema, or a reference to one, with what a field of it means.
+fn described(mut schema: Value, description: &str) -> Value {
+    if let Some(schema) = schema.as_object_mut() {
+        schema.insert("description".to_owned(), json!(description));
+    }
+    schema
 }
 
 fn any() -> Value {

@@ -3,6 +3,7 @@
 pub(crate) mod export;
 mod faults;
 pub mod hooks;
+mod texts;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -17,6 +17,7 @@ mod check;
 mod cluster;
 mod dev;
 mod interrupt;
+mod json_schema;
 mod new;
 mod pack;
 mod render;

@@ -19,28 +19,36 @@ use crate::object::id::Gvr;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CommonSpec {
+    /// Certificates and credentials for all webhooks of a host. A webhook that names some of its own does not use them.
     pub endpoint_configs: Option<Vec<EndpointConfig>>,
-    /// The controller reconciles all its objects again after this many seconds.
+    /// The server reconciles all parents again after this many seconds, one at least. Default: the server's flag `--cache-flush-interval`.
     pub resync_period_seconds: Option<i32>,
-    /// How the controller writes kinds that do not name a strategy of their own.
+    /// How the server writes children whose kind names no strategy of its own: `dynamic-apply` merges in the server, with
+    /// `server-side-apply` the API server merges. Default: the server's flag `--apply-strategy`.
     pub apply_strategy: Option<ApplyStrategy>,
-    /// Related objects that hooks may delete.
+    /// Kinds of related objects that hooks may delete. Default: none.
     pub related_deletion: Option<Vec<RelatedDeletion>>,
-    /// The kinds that the customize hook may ask for. When absent: all. Modules may ask for Secrets only in the namespaces of
-    /// the server's flag --mount-secret-namespaces, also where they are listed, unless serviceAccountRef bounds them.
+    /// Kinds that the customize hook may ask for. Modules and scripts may ask for Secrets only in the namespaces of the server's
+    /// flag `--mount-secret-namespaces`, even when the list names Secrets, unless the controller has a `serviceAccountRef`.
+    /// Default: all kinds.
     pub related_kinds: Option<Vec<RelatedKind>>,
-    /// The account whose rights bound what the controller does; the server's own when absent.
+    /// The ServiceAccount with whose rights the server reads and writes for this controller. Default: the server's own.
     pub service_account_ref: Option<ServiceAccountRef>,
-    /// How many children may be deleted because the hooks or the spec changed, before the rest waits for a user.
+    /// How many children the server deletes after a change of the hooks or of the spec, before the other deletions wait for a user.
     pub deletion_brake: Option<DeletionBrakeSpec>,
-    /// No hook is called and nothing is written until this is false or gone; deletions of parents with a finalizer wait.
+    /// While this is true, the server calls no hook of the controller and writes nothing. The deletion of a parent that has the
+    /// finalizer waits. Default: false.
     pub paused: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hooks {
+    /// The server calls it before the other hooks, to learn which related objects they are to see.
     pub customize: Option<HookSpec>,
+    /// The server calls it for each parent whenever something changes. It answers with the children that should exist.
     pub sync: Option<HookSpec>,
+    /// The server calls it in place of `sync` for a parent that is being deleted or is no longer selected. The parent goes once it
+    /// answers `finalized: true`.
     pub finalize: Option<HookSpec>,
 }
 
@@ -55,7 +63,8 @@ pub enum ApplyStrategy {
     ServerSideApply,
 }
 
-/// Update of a child that differs from its desired state. By default, OnDelete, it stays as it is until something else deletes it, and the condition `ChildrenDiffer` names it.
+/// What the server does with a child that differs from the answer: nothing until another client deletes it (`OnDelete`), delete
+/// and create it again (`Recreate`), or update it (`InPlace`). The rolling methods do so with one child after the other. Default: `OnDelete`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum UpdateMethod {
     /// The child stays as it is until something else deletes it; then it is created as desired.
@@ -81,9 +90,12 @@ impl UpdateMethod {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConditionCheck {
+    /// Type of the condition in the child's status.
     #[serde(rename = "type")]
     pub kind: String,
+    /// The status that the condition must have. Default: any.
     pub status: Option<String>,
+    /// The reason that the condition must have. Default: any.
     pub reason: Option<String>,
 }
 
@@ -264,14 +276,15 @@ fn each_once(
     Ok((rules, again))
 }
 
-/// A kind of which hooks may have related objects deleted, though they are no children.
+/// A kind of related objects that hooks may delete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RelatedDeletion {
+    /// Group and version of the kind, such as `apps/v1`; of the core group the version alone, `v1`.
     pub api_version: String,
-    /// The plural name, lower case.
+    /// Plural name of the kind, in lower case, such as `deployments`.
     pub resource: String,
-    /// Not only in the parent's own namespace.
+    /// Whether hooks may delete objects in other namespaces than the parent's. Default: false.
     pub any_namespace: Option<bool>,
 }
 
@@ -279,8 +292,9 @@ pub struct RelatedDeletion {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RelatedKind {
+    /// Group and version of the kind, such as `apps/v1`; of the core group the version alone, `v1`.
     pub api_version: String,
-    /// The plural name, lower case.
+    /// Plural name of the kind, in lower case, such as `deployments`.
     pub resource: String,
 }
 

@@ -12,12 +12,15 @@ use crate::api::{ControllerError, SpecError, resource, selector};
 use crate::object::id::Gvr;
 use crate::object::selector::{Expression, LabelSelector};
 
-/// Attachments, labels, annotations and status for objects that exist already.
+/// Which objects to decorate, which kinds of attachments to create for them, and the hooks that decide.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DecoratorControllerSpec {
+    /// The kinds of the objects to decorate, and which objects of each kind. An object is decorated when one entry selects it.
     pub resources: Vec<TargetResource>,
+    /// The kinds of the attachments. An answer may have no other kinds.
     pub attachments: Option<Vec<Attachment>>,
+    /// The hooks of the controller. A controller without an enabled sync hook does not run.
     pub hooks: Option<Hooks>,
     #[serde(flatten)]
     pub common: CommonSpec,
@@ -26,37 +29,46 @@ pub struct DecoratorControllerSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetResource {
+    /// Group and version of the kind, such as `apps/v1`; of the core group the version alone, `v1`.
     pub api_version: String,
-    /// The plural name, lower case.
+    /// Plural name of the kind, in lower case, such as `deployments`.
     pub resource: String,
+    /// Selects objects by their labels. Default: all objects.
     pub label_selector: Option<LabelSelector>,
+    /// Selects objects by their annotations. Default: all objects.
     pub annotation_selector: Option<AnnotationSelector>,
-    /// A change of a target's status alone starts no reconcile.
+    /// When true, a change of the object's status alone starts no reconcile. Default: false.
     pub ignore_status_changes: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AnnotationSelector {
+    /// Annotations that an object must have, each with its value.
     pub match_annotations: Option<BTreeMap<String, String>>,
+    /// Further conditions on annotations. An object must meet all of them.
     pub match_expressions: Option<Vec<Expression>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Attachment {
+    /// Group and version of the kind, such as `apps/v1`; of the core group the version alone, `v1`.
     pub api_version: String,
-    /// The plural name, lower case.
+    /// Plural name of the kind, in lower case, such as `deployments`.
     pub resource: String,
+    /// How the server changes an attachment of this kind that differs from the answer.
     pub update_strategy: Option<AttachmentUpdateStrategy>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AttachmentUpdateStrategy {
-    /// The rolling methods act as `Recreate` and `InPlace`.
+    /// What the server does with an attachment that differs from the answer: nothing until another client deletes it (`OnDelete`),
+    /// delete and create it again (`Recreate`), or update it (`InPlace`). The rolling methods act as `Recreate` and `InPlace`.
+    /// Default: `OnDelete`.
     pub method: Option<UpdateMethod>,
-    /// How attachments of this kind are written.
+    /// How the server writes attachments of this kind. Default: `spec.applyStrategy`.
     pub apply_strategy: Option<ApplyStrategy>,
 }
 

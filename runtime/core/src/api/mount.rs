@@ -23,13 +23,17 @@ const MAX_PATH_BYTES: usize = 255;
 pub struct Mount {
     /// Absolute path of the directory, as the hook sees it.
     pub path: String,
+    /// The ConfigMap whose keys are the files of the directory.
     pub config_map: Option<ObjectName>,
+    /// The Secret whose keys are the files of the directory.
     pub secret: Option<ObjectName>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectName {
+    /// Namespace of the object.
     pub namespace: String,
+    /// Name of the object.
     pub name: String,
 }
 

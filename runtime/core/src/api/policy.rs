@@ -77,19 +77,19 @@ fn listed(names: &BTreeSet<String>) -> String {
     names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Limits of one call. An absent one has the server's default; none may exceed the server's ceiling.
+/// Limits of one call. None may exceed the server's ceiling.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WasmLimits {
-    /// Linear memory, for example `64Mi`.
+    /// Memory of the module, for example `64Mi`. Default: the server's flag `--hook-memory`.
     pub memory: Option<String>,
-    /// Wall clock, for example `10s`.
+    /// Time that a call takes, for example `10s`. Default: the server's flag `--hook-timeout`.
     pub timeout: Option<String>,
-    /// Instructions; the same on every machine.
+    /// Instructions of a call, which are the same on every machine. Default: the server's flag `--hook-instructions`.
     #[schemars(range(min = 1))]
     pub instructions: Option<u64>,
-    /// The answer on stdout, for example `4Mi`.
+    /// Bytes of the answer, for example `4Mi`. Default: the server's flag `--hook-output`.
     pub output: Option<String>,
-    /// Log lines on stderr that are kept, for example `64Ki`.
+    /// Bytes of log lines that the server keeps of a call, for example `64Ki`. Default: the server's flag `--hook-log`.
     pub log: Option<String>,
 }
 
@@ -216,7 +216,9 @@ fn within<T: PartialOrd>(
 /// A ServiceAccount: what the controller writes, and what its modules are made of, is written and read with its rights.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceAccountRef {
+    /// Namespace of the ServiceAccount.
     pub namespace: String,
+    /// Name of the ServiceAccount.
     pub name: String,
 }
 
@@ -286,12 +288,13 @@ impl BrakeLimits {
 /// Deletions beyond both numbers wait.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeletionBrakeSpec {
-    /// The number of children; the server's flag when absent.
+    /// The server deletes this number of children in any case. Default: the server's flag `--deletion-brake-children`.
     pub children: Option<u32>,
-    /// The share of the children that the controller manages; the server's flag when absent. 100 turns the brake off.
+    /// The server deletes this percentage of the controller's children in any case; 100 turns the brake off.
+    /// Default: the server's flag `--deletion-brake-percent`.
     #[schemars(range(min = 0, max = 100))]
     pub percent: Option<u8>,
-    /// Kinds of children whose deletions are not counted.
+    /// Kinds of children whose deletions never wait. Default: none.
     pub exempt: Option<Vec<ExemptKind>>,
 }
 
@@ -299,8 +302,9 @@ pub struct DeletionBrakeSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExemptKind {
+    /// Group and version of the kind, such as `apps/v1`; of the core group the version alone, `v1`.
     pub api_version: String,
-    /// The plural name, lower case.
+    /// Plural name of the kind, in lower case, such as `deployments`.
     pub resource: String,
 }
 

@@ -16,17 +16,21 @@ use crate::api::selection::SelectionRule;
 use crate::api::{ControllerError, SpecError, resource, selector};
 use crate::object::selector::{LabelSelector, Selector};
 
-/// Children that are composed into one parent: which kinds, and the hooks that decide about them.
+/// Which kind of parents, which kinds of children, and the hooks that decide about the children.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CompositeControllerSpec {
+    /// The kind of the parents, and which of them the controller selects.
     pub parent_resource: ParentResource,
+    /// The kinds of the children. An answer may have no other kinds.
     pub child_resources: Option<Vec<ChildResource>>,
+    /// The hooks of the controller. A controller without an enabled sync hook does not run.
     pub hooks: Option<CompositeHooks>,
-    /// Select children by a label made from the parent's uid instead of `spec.selector` of the parent.
+    /// When true, the server selects the children of a parent by the label `controller-uid`, which it sets on each child. When
+    /// false, it selects them by the parent's `spec.selector`. Default: false.
     pub generate_selector: Option<bool>,
-    /// Let `spec.selector` of parents do no more than exclude labels (`NotIn`, `DoesNotExist`), so that it matches nearly
-    /// every object. When absent: where the sync hook is a webhook, and not where it is a module.
+    /// Whether a parent's `spec.selector` may only exclude labels (`NotIn`, `DoesNotExist`), so that it matches nearly every
+    /// object. Default: true for webhooks, false for modules and scripts.
     pub allow_negative_selectors: Option<bool>,
     #[serde(flatten)]
     pub common: CommonSpec,
@@ -35,44 +39,54 @@ pub struct CompositeControllerSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ParentResource {
+    /// Group and version of the kind, such as `apps/v1`; of the core group the version alone, `v1`.
     pub api_version: String,
-    /// The plural name, lower case.
+    /// Plural name of the kind, in lower case, such as `deployments`.
     pub resource: String,
-    /// Only parents with these labels are handled.
+    /// Selects parents by their labels. Default: all parents.
     pub label_selector: Option<LabelSelector>,
+    /// What makes a new revision of a parent, for rolling updates.
     pub revision_history: Option<RevisionHistory>,
-    /// A change of a parent's status alone starts no reconcile.
+    /// When true, a change of the parent's status alone starts no reconcile. Default: false.
     pub ignore_status_changes: Option<bool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RevisionHistory {
+    /// Paths of the parent's fields that a ControllerRevision keeps, such as `spec.template`. A change of one of them makes a new
+    /// revision. Default: `spec`.
     pub field_paths: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChildResource {
+    /// Group and version of the kind, such as `apps/v1`; of the core group the version alone, `v1`.
     pub api_version: String,
-    /// The plural name, lower case.
+    /// Plural name of the kind, in lower case, such as `deployments`.
     pub resource: String,
+    /// How the server changes a child of this kind that differs from the answer.
     pub update_strategy: Option<ChildUpdateStrategy>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChildUpdateStrategy {
+    /// What the server does with a child that differs from the answer: nothing until another client deletes it (`OnDelete`), delete
+    /// and create it again (`Recreate`), or update it (`InPlace`). The rolling methods do so with one child after the other.
+    /// Default: `OnDelete`.
     pub method: Option<UpdateMethod>,
-    /// How children of this kind are written.
+    /// How the server writes children of this kind. Default: `spec.applyStrategy`.
     pub apply_strategy: Option<ApplyStrategy>,
-    /// Hooks see it also where it is empty.
+    /// What a rolling update waits for before it goes on to the next child. Hooks see this field even when it is empty.
     #[serde(default)]
     pub status_checks: StatusChecks,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusChecks {
+    /// Conditions that an updated child must have.
     pub conditions: Option<Vec<ConditionCheck>>,
 }
 
@@ -81,9 +95,9 @@ pub struct StatusChecks {
 pub struct CompositeHooks {
     #[serde(flatten)]
     pub hooks: Hooks,
-    /// Accepted for old manifests; never called.
+    /// Kept for old manifests. The server never calls it.
     pub pre_update_child: Option<HookSpec>,
-    /// Accepted for old manifests; never called.
+    /// Kept for old manifests. The server never calls it.
     pub post_update_child: Option<HookSpec>,
 }
 
@@ -146,17 +160,21 @@ impl CompositeControllerSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerRevision {
-    /// The part of the parent that is kept: the fields named by `revisionHistory.fieldPaths`.
+    /// The part of the parent that this revision keeps: the fields of `parentResource.revisionHistory.fieldPaths`.
     // Not as a map of anything: what is in its values would be dropped.
     #[schemars(with = "Value", extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
     pub parent_patch: Map<String, Value>,
+    /// The children that are at this revision, by kind.
     pub children: Option<Vec<RevisionChildren>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RevisionChildren {
+    /// Group of the kind; empty for the core group.
     pub api_group: String,
+    /// The kind, such as `Pod`.
     pub kind: String,
+    /// Names of the children.
     pub names: Vec<String>,
 }

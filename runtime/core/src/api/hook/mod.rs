@@ -20,7 +20,7 @@ pub use crate::api::per_hook::{HookName, PerHook};
 pub use stored::{ConfigMapKey, Language, Script, ScriptKey, Wasm};
 pub use transport::HookTransport;
 
-/// One hook as stored: `wasm`, `script` or `webhook`; with none it is disabled.
+/// One hook: a `wasm` module, a `script` or a `webhook`. With none of them it is disabled.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [
     {
@@ -33,14 +33,14 @@ pub use transport::HookTransport;
     },
 ]))]
 pub struct HookSpec {
-    /// The shape of requests and answers.
+    /// How requests name objects, and how strictly the server reads answers.
     #[serde(default)]
     #[schemars(default)]
     pub version: HookVersion,
     pub webhook: Option<Webhook>,
     pub wasm: Option<Wasm>,
     pub script: Option<Script>,
-    /// Called with the same request as the hook; its answer is compared, and never carried out.
+    /// A second hook that the server calls with the same request. The server compares its answer with the hook's, and never carries it out.
     pub shadow: Option<Shadow>,
 }
 

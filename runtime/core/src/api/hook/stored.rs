@@ -9,38 +9,38 @@ use crate::api::SpecError;
 use crate::api::mount::{self, Mount};
 use crate::api::policy::{HookPolicy, WasmLimits};
 
-/// A hook that runs inside the server: a WASI preview 1 command out of a ConfigMap.
+/// A WebAssembly module in a ConfigMap, which runs inside the server: a WASI preview 1 command or a component.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Wasm {
     /// Where the module is stored.
     pub config_map: ConfigMapKey,
-    /// Pins the module: SHA-256 of its bytes, in hexadecimal; `sha256:` may come before it, as in the controller's status.
+    /// SHA-256 of the module, in hexadecimal, with or without `sha256:` before it. The server runs no other module. Default: any module.
     #[schemars(regex(pattern = r"^(sha256:)?[0-9a-f]{64}$"))]
     pub sha256: Option<String>,
-    /// Handed to the hook as `settings` of each request.
+    /// Any value. The hook gets it as `settings` of each request.
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     pub settings: Option<Value>,
-    /// Directories that the hook may read: one entry each, a file per key.
+    /// Directories that the hook may read, with a file for each key of a ConfigMap or Secret.
     #[schemars(length(max = 16))]
     pub mounts: Option<Vec<Mount>>,
     pub limits: Option<WasmLimits>,
 }
 
-/// A hook that is a text, run inside the server by the interpreter of its language.
+/// A text in a ConfigMap, which the interpreter of its language runs inside the server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Script {
     pub language: Language,
     /// Where the script is stored.
     pub config_map: ScriptKey,
-    /// Pins the script: SHA-256 of its bytes, in hexadecimal; `sha256:` may come before it, as in the controller's status.
+    /// SHA-256 of the script, in hexadecimal, with or without `sha256:` before it. The server runs no other script. Default: any script.
     #[schemars(regex(pattern = r"^(sha256:)?[0-9a-f]{64}$"))]
     pub sha256: Option<String>,
-    /// Handed to the hook as `settings` of each request.
+    /// Any value. The hook gets it as `settings` of each request.
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     pub settings: Option<Value>,
-    /// Directories that the hook may read: one entry each, a file per key.
+    /// Directories that the hook may read, with a file for each key of a ConfigMap or Secret.
     #[schemars(length(max = 16))]
     pub mounts: Option<Vec<Mount>>,
     pub limits: Option<WasmLimits>,
@@ -96,17 +96,21 @@ impl Language {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigMapKey {
+    /// Namespace of the ConfigMap.
     pub namespace: String,
+    /// Name of the ConfigMap.
     pub name: String,
-    /// The key of `binaryData` or `data` that holds the module; `hook.wasm` when absent.
+    /// The key of `binaryData` or `data` that holds the module. Default: `hook.wasm`.
     pub key: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScriptKey {
+    /// Namespace of the ConfigMap.
     pub namespace: String,
+    /// Name of the ConfigMap.
     pub name: String,
-    /// The key of `data` or `binaryData` that holds the script; `hook.py` or `hook.js` when absent.
+    /// The key of `data` or `binaryData` that holds the script. Default: `hook.py` or `hook.js`.
     pub key: Option<String>,
 }
 

@@ -13,30 +13,33 @@ pub use report::{
     seen_again,
 };
 
+/// What the server reports about the controller.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerStatus {
+    /// The generation of the spec that the server runs.
     pub observed_generation: Option<i64>,
-    /// When a server wrote this status last: at most five minutes ago while one hosts the controller.
+    /// When a server wrote this status last: at most five minutes ago while one runs the controller.
     pub last_seen: Option<String>,
+    /// The conditions of the controller; see the reference of conditions.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// By name of the hook: the module that is called.
+    /// The modules and scripts that the server calls, by the name of the hook.
     #[serde(default)]
     pub hooks: BTreeMap<String, HookStatus>,
-    /// Objects this controller is responsible for.
+    /// Number of parents of the controller.
     pub parents: Option<i64>,
-    /// Parents for which the last reconcile had nothing to write.
+    /// Number of parents for which the last reconcile had nothing to write.
     pub settled: Option<i64>,
-    /// Parents whose last reconcile failed.
+    /// Number of parents whose last reconcile failed.
     pub failing: Option<i64>,
-    /// Parents that are paused.
+    /// Number of parents that are paused.
     pub paused: Option<i64>,
     /// Deletions after a change of the hooks or of the spec.
     #[serde(default)]
     pub deletions: DeletionStatus,
-    /// By name of the hook: how the answers of its shadow compare.
+    /// How the answers of shadows compare with those of their hooks, by the name of the hook.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shadows: BTreeMap<String, ShadowStatus>,
 }
@@ -44,28 +47,29 @@ pub struct ControllerStatus {
 /// Answers of a shadow since the controller or the shadow's module started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShadowStatus {
-    /// From which the same follows as from the hook's own.
+    /// Answers with the same effect as the hook's.
     pub equal: i64,
+    /// Answers with another effect than the hook's.
     pub different: i64,
-    /// There was no answer that could be carried out.
+    /// Calls without an answer that the server could carry out.
     pub failed: i64,
-    /// Not asked for, as too many others were waiting, or for want of memory.
+    /// Calls that the server left out, because too many others were waiting or memory was short.
     pub dropped: i64,
-    /// Differing fields, the most frequent first; at most ten.
+    /// Fields that differ, the most frequent first; at most ten.
     #[serde(default)]
     pub differences: Vec<ShadowDifference>,
-    /// The latest failure, and the object that the hook was asked about.
+    /// The latest failure, and the object for which the server called the shadow.
     pub failure: Option<String>,
 }
 
 /// One place in which answers differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShadowDifference {
-    /// Such as `ConfigMap.v1: data.mode`, or `status.phase`.
+    /// The field, such as `ConfigMap.v1: data.mode` or `status.phase`.
     pub path: String,
-    /// Answers that differ there.
+    /// Number of answers that differ in this field.
     pub count: i64,
-    /// An object that the hook was asked about.
+    /// An object for which the answers differ.
     pub example: String,
 }
 
@@ -74,7 +78,7 @@ pub struct ShadowDifference {
 pub struct DeletionStatus {
     /// Digest of the hooks and the spec with which all parents settled last.
     pub accepted: Option<String>,
-    /// Deletions that followed from the latest changes.
+    /// Number of children deleted because of the changes since then.
     pub deleted: Option<i64>,
 }
 
@@ -83,19 +87,22 @@ pub struct DeletionStatus {
 pub struct HookStatus {
     /// `sha256:` and the hexadecimal digest of the module.
     pub digest: Option<String>,
-    /// The first twelve digits of it.
+    /// The first twelve digits of the digest.
     pub short_digest: Option<String>,
-    /// Bytes of the module.
+    /// Size of the module in bytes.
     pub size: Option<i64>,
     /// `sha256:` and the digest of the interpreter that runs a script.
     pub runner: Option<String>,
+    /// When the server loaded the module.
     pub loaded_at: Option<String>,
+    /// Milliseconds that the server took to compile the module; absent if it came from the cache.
     pub compile_millis: Option<i64>,
-    /// No call has read the real time so far.
+    /// True if no call has read the real time so far.
     pub pure: Option<bool>,
-    /// Of the latest five minutes in which there were calls.
+    /// Figures of the latest five minutes with calls.
     pub latest: Option<CallFigures>,
-    /// Median of the instructions of the latest calls of this version, at most 64, to two digits. Written along with other changes.
+    /// Median of the instructions of the latest calls of this version, at most 64, to two digits. The server writes it together with
+    /// other changes.
     #[serde(rename = "instructionsP50")]
     pub instructions_p50: Option<i64>,
     /// Versions that ran before, the newest first; at most ten.
@@ -109,7 +116,7 @@ pub struct HookStatus {
 pub struct EarlierVersion {
     /// `sha256:` and the hexadecimal digest of the module.
     pub digest: String,
-    /// Parents of the controller whose last reconcile had failed when another version took its place.
+    /// Number of parents that failed when another version replaced this one.
     pub parents_failing: Option<i64>,
     /// Median of the instructions of its latest calls.
     #[serde(rename = "instructionsP50")]
@@ -120,16 +127,21 @@ pub struct EarlierVersion {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CallFigures {
-    /// Calls in these five minutes, also several about one parent.
+    /// Number of calls; one parent may have several.
     pub calls: i64,
-    /// Triggers that ended without a call, because nothing had changed.
+    /// Number of triggers that ended without a call, because nothing had changed.
     pub skipped: i64,
-    /// Those of the calls that failed. `status.failing` counts parents, as they are now.
+    /// Number of calls that failed. `status.failing` counts parents, as they are now.
     pub failed_calls: i64,
+    /// Microseconds of the longest call.
     pub longest_micros: i64,
+    /// Most bytes of memory that a call used.
     pub memory_bytes: i64,
+    /// The limit of memory in bytes.
     pub memory_limit_bytes: i64,
+    /// Most instructions that a call used.
     pub instructions: i64,
+    /// The limit of instructions.
     pub instructions_limit: i64,
     /// The end of these five minutes.
     pub until: Option<String>,
@@ -138,12 +150,17 @@ pub struct CallFigures {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
+    /// The condition, such as `Ready`.
     #[serde(rename = "type")]
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
+    /// Why the condition has this status, in one word.
     pub reason: String,
+    /// Why the condition has this status, in a sentence.
     pub message: String,
+    /// When the status changed last.
     pub last_transition_time: String,
+    /// The generation of the spec that the condition is about.
     pub observed_generation: Option<i64>,
 }

@@ -13,18 +13,23 @@ use serde::{Deserialize, Serialize};
 use crate::object::Object;
 use crate::object::id::is_dns_name;
 
-/// A label selector as it stands in an object.
+/// A label selector as it stands in an object. An empty one selects all objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector {
+    /// Labels that an object must have, each with its value.
     pub match_labels: Option<BTreeMap<String, String>>,
+    /// Further conditions on labels. An object must meet all of them.
     pub match_expressions: Option<Vec<Expression>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Expression {
+    /// Key of the label or annotation.
     pub key: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
+    /// Values for `In` and `NotIn`.
     pub values: Option<Vec<String>>,
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::{CommandFactory, Parser};
 
-use super::Cli;
+use crate::Cli;
 
 /// With `BLESS=1` the page is written.
 #[test]
