@@ -179,7 +179,11 @@ fn type_of(schema: &Value) -> String {
     };
     let many = |schema: &Value| match type_of(schema) {
         kind if kind.ends_with("any value") => "values".to_owned(),
-        kind => format!("{kind}s"),
+        // "map of objects" becomes "maps of objects"; bounds follow the word, too.
+        kind => match kind.find([' ', ',']) {
+            Some(end) => format!("{}s{}", &kind[..end], &kind[end..]),
+            None => format!("{kind}s"),
+        },
     };
     let named = schema.get("type").and_then(|kind| match kind {
         Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null"),
