@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use metahook_core::api::reason::ConditionType;
-use metahook_core::api::status::{CallFigures, Condition, HookStatus};
+use metahook_core::api::status::{Attention, CallFigures, Condition, HookStatus, LAST_SEEN_INTERVAL};
 use metahook_core::api::units::print_bytes;
 use metahook_core::controller_metrics::OK;
 use metahook_core::overview::{CallNumbers, ControllerOverview, MemoryNumbers, NamedParents, ParentGroup};
@@ -24,18 +25,21 @@ const WIDTH: usize = 12;
 pub fn print(mut out: impl Write, shown: &ShownController) -> Result<(), io::Error> {
     let ShownController { line, status, running, .. } = shown;
     writeln!(out, "{} {}", line.kind, escape(&line.name))?;
-    let seen = line.seen.map_or_else(|| "never seen".to_owned(), |seen| format!("seen {} ago", age(seen)));
-    row(&mut out, "ready", &format!("{} {}, {seen}", line.ready, line.reason))?;
+    row(&mut out, "ready", &format!("{} {}; {}", line.ready, line.reason, renewed(line.seen)))?;
     let is_ready = |condition: &&Condition| condition.kind == ConditionType::Ready.as_str();
     let ready = status.conditions.iter().find(is_ready).map(|condition| &condition.message);
     for condition in &status.conditions {
         let is_ready = is_ready(&condition);
-        let is_said = !is_ready && ready == Some(&condition.message);
+        let is_remark = line.attention.iter().any(|one| one.condition == condition.kind);
+        let is_said = is_remark || !is_ready && ready == Some(&condition.message);
         if !condition.message.is_empty() && !is_said {
             let place = if is_ready { "" } else { &*condition.kind };
             let colon = if is_ready { "" } else { ": " };
             row(&mut out, "", &format!("{place}{colon}{}", condition.message))?;
         }
+    }
+    for (nth, Attention { reason, message, .. }) in line.attention.iter().enumerate() {
+        row(&mut out, if nth == 0 { "attention" } else { "" }, &format!("{reason}: {message}"))?;
     }
     for (name, hook) in &status.hooks {
         row(&mut out, &format!("{name} hook"), &hook_line(hook))?;
@@ -44,6 +48,15 @@ pub fn print(mut out: impl Write, shown: &ShownController) -> Result<(), io::Err
         Some(running) => print_running(&mut out, running),
         None if line.ready == "False" => row(&mut out, "running", "not until it is ready"),
         None => row(&mut out, "running", "on no server that was asked"),
+    }
+}
+
+/// When a server wrote the status last. While nothing changes it writes it every few minutes, to show that it is there.
+pub(crate) fn renewed(seen: Option<Duration>) -> String {
+    let minutes = LAST_SEEN_INTERVAL.as_secs() / 60;
+    match seen {
+        Some(seen) => format!("status renewed {} ago (every {minutes}m while a server runs)", age(seen)),
+        None => "no server has written its status".to_owned(),
     }
 }
 
@@ -115,7 +128,7 @@ fn print_groups(out: &mut impl Write, title: &str, groups: &[ParentGroup]) -> Re
 fn hook_line(hook: &HookStatus) -> String {
     let mut words = vec![hook.digest.clone().unwrap_or_default()];
     words.extend(hook.loaded_at.as_ref().map(|at| format!("loaded at {at}")));
-    words.extend(hook.instructions_p50.map(|median| format!("{median} instructions at the median")));
+    words.extend(hook.shown_median().map(|median| format!("{median} instructions at the median")));
     if let Some(CallFigures { memory_bytes, memory_limit_bytes, instructions, instructions_limit, .. }) =
         &hook.latest
     {
@@ -177,7 +190,6 @@ fn row(out: &mut impl Write, what: &str, text: &str) -> Result<(), io::Error> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use metahook_core::api::status::ControllerStatus;
     use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
@@ -200,6 +212,11 @@ mod tests {
             parents: Some(40),
             failing: Some(2),
             paused: Some(0),
+            attention: vec![Attention {
+                condition: "ChildrenStable",
+                reason: "ValueFlapping",
+                message: "Pod demo/x is changed back".to_owned(),
+            }],
             seen: Some(Duration::from_secs(3)),
         };
         let conditions = json!([{
@@ -210,6 +227,9 @@ mod tests {
         }, {
             "type": "Pure", "status": "False", "reason": "ReadsClock", "message": "it reads the time",
             "lastTransitionTime": "t",
+        }, {
+            "type": "ChildrenStable", "status": "False", "reason": "ValueFlapping",
+            "message": "Pod demo/x is changed back", "lastTransitionTime": "t",
         }, {
             "type": "Failing", "status": "True", "reason": "ParentsFailing", "message": "2 of 40 parents fail",
             "lastTransitionTime": "t",
@@ -242,8 +262,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_controller_is_shown_with_what_fails_and_why() {
+    fn example() -> ControllerOverview {
         let named = NamedParents {
             failing: vec![
                 group("HookTrap", "the hook trapped:\nunreachable", 2),
@@ -256,7 +275,7 @@ mod tests {
                 began: "2026-11-27T10:20:31.120Z".to_owned(),
             }],
         };
-        let running = ControllerOverview {
+        ControllerOverview {
             parents: ParentNumbers { all: 40, settled: 35, failing: 5, paused: 0, throttled: 0 },
             queue: QueueNumbers { waiting: 3, running: 1, longest_seconds: 2.14, later: 5 },
             calls: CallNumbers {
@@ -276,12 +295,18 @@ mod tests {
                 max_traces: 4 << 20,
             },
             named: Some(named),
-        };
+        }
+    }
+
+    #[test]
+    fn a_controller_is_shown_with_what_fails_and_why() {
+        let running = example();
         let expected = "\
 CompositeController hello
-ready       True ParentsFailing, seen 3s ago
+ready       True ParentsFailing; status renewed 3s ago (every 5m while a server runs)
             2 of 40 parents fail
             Pure: it reads the time
+attention   ValueFlapping: Pod demo/x is changed back
 customize hook sha256:92d7
 sync hook   sha256:4f0c, loaded at 2026-11-27T10:00:00Z, 60000 instructions at the median
 parents     40: 35 settled, 5 failing

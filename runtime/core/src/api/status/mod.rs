@@ -1,5 +1,6 @@
 //! Status of a controller object as it is stored: conditions, modules, counts of parents.
 
+mod attention;
 mod earlier;
 mod report;
 
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use attention::{Attention, attention};
 pub use report::{
     Finding, LAST_SEEN_INTERVAL, ModuleChange, ParentCounts, Report, is_released, next, purity, released,
     seen_again,
@@ -101,6 +103,14 @@ pub struct HookStatus {
     /// Versions that ran before, the newest first; at most ten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<EarlierVersion>,
+}
+
+impl HookStatus {
+    /// The median of the instructions, never above the most that a call is shown to have used: the median is rounded.
+    pub fn shown_median(&self) -> Option<i64> {
+        let most = self.latest.as_ref().map(|latest| latest.instructions).filter(|most| *most > 0);
+        self.instructions_p50.map(|median| most.map_or(median, |most| median.min(most)))
+    }
 }
 
 /// A version of a hook that ran before, with its last figures.
