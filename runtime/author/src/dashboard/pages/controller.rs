@@ -78,7 +78,12 @@ fn conditions(conditions: &[Condition]) -> Markup {
 fn tone_of(condition: &Condition) -> Tone {
     let is = |kinds: &[ConditionType]| kinds.iter().any(|kind| kind.as_str() == condition.kind);
     // True of these needs a look.
-    let is_remark = is(&[ConditionType::ChildrenDiffer, ConditionType::DeletionsHeld, ConditionType::Paused]);
+    let is_remark = is(&[
+        ConditionType::ChildrenDiffer,
+        ConditionType::ApiWarnings,
+        ConditionType::DeletionsHeld,
+        ConditionType::Paused,
+    ]);
     // Without these the controller does not do what it should.
     let is_needed = is(&[
         ConditionType::Ready,

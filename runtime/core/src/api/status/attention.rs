@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::api::reason::ConditionReason::{
-    self, AnswersDiffer, LeftByStrategy, OtherServer, RightsMissing, ShadowFails, ShadowRefused,
-    ShadowsDiffer, ValueFlapping,
+    self, AnswersChange, AnswersDiffer, AnswersThrottled, LeftByStrategy, OtherServer, RightsMissing,
+    RolloutWaits, ShadowFails, ShadowRefused, ShadowsDiffer, ValueFlapping, WritesWarned,
 };
 use crate::api::status::Condition;
 use crate::shorten_middle;
@@ -23,11 +23,15 @@ pub struct Attention {
 
 /// Reasons that need attention, the most urgent one first. Those of the condition `Ready` are shown as such, and so are those that
 /// it repeats.
-const REASONS: [ConditionReason; 8] = [
+const REASONS: [ConditionReason; 12] = [
     OtherServer,
+    AnswersThrottled,
     ValueFlapping,
+    AnswersChange,
     AnswersDiffer,
+    RolloutWaits,
     RightsMissing,
+    WritesWarned,
     LeftByStrategy,
     ShadowRefused,
     ShadowFails,
@@ -79,10 +83,12 @@ mod tests {
             differing: Finding::new(LeftByStrategy, "b"),
             stable: Finding::new(ValueFlapping, "a"),
             shadow: Finding::new(ShadowsDiffer, "s"),
+            settles: Finding::new(AnswersThrottled, "t"),
             pure: Finding::new(RequestsAlone, "no remark"),
             ..Report::default()
         };
-        let expected = [("ValueFlapping", "a"), ("OnDelete", "b"), ("AnswersDiffer", "s")];
+        let expected =
+            [("Throttled", "t"), ("ValueFlapping", "a"), ("OnDelete", "b"), ("AnswersDiffer", "s")];
         assert_eq!(found(fought), expected.map(|(reason, message)| (reason, message.to_owned())));
     }
 

@@ -157,3 +157,21 @@ pub struct Condition {
     pub last_transition_time: String,
     pub observed_generation: Option<i64>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_shown_as_the_most_at_most() {
+        let shown = |median, most| {
+            let latest = CallFigures { instructions: most, ..CallFigures::default() };
+            let hook = HookStatus { instructions_p50: median, latest: Some(latest), ..HookStatus::default() };
+            hook.shown_median()
+        };
+        assert_eq!(shown(Some(61_000), 60_900), Some(60_900), "the median is rounded");
+        assert_eq!(shown(Some(60_000), 60_900), Some(60_000));
+        assert_eq!(shown(Some(60_000), 0), Some(60_000), "no call used any");
+        assert_eq!(shown(None, 60_900), None);
+    }
+}
