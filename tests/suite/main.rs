@@ -518,7 +518,10 @@ fn of_authors() -> Vec<Test> {
             new_reconciles_are_followed_also_after_a_restart,
             what_a_rollout_waits_for_is_explained,
         },
-        status_of_one::{ a_controller_is_shown_with_the_parents_that_fail },
+        status_of_one::{
+            a_controller_is_shown_with_the_parents_that_fail,
+            a_hook_that_answers_differently_each_time_needs_attention,
+        },
         dashboard::{ pages_show_controllers_parents_and_reconciles },
     ]
 }

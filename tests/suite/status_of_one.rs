@@ -1,6 +1,7 @@
 //! `metahook status CONTROLLER`: how one controller stands on the server that runs it, and for whom its parents are named.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use acceptance::api::{CONFIG_MAP, SERVICE_ACCOUNT};
 use acceptance::fixture::Fixture;
@@ -58,14 +59,15 @@ pub(crate) async fn a_controller_is_shown_with_the_parents_that_fail(test: &mut 
     let named: Vec<_> = ["bad-1", "bad-2"].map(|name| format!("{kind} {}/{name}", test.name())).into();
     let says = [
         format!("CompositeController {}\n", test.name()),
-        "\nready       True ParentsFailing, seen ".to_owned(),
+        "\nready       True ParentsFailing; status renewed ".to_owned(),
         "parents     3: 1 settled, 2 failing\n".to_owned(),
-        "\nFailing:\n  2 parents: HookAnswer: ".to_owned(),
+        "\nFailing now:\n  2 parents, last ".to_owned(),
+        "s ago: HookAnswer: ".to_owned(),
         format!("\n      {}\n", named.join(", ")),
         "\nSlowest of the latest reconciles:\n".to_owned(),
     ];
     let said = until_shown(test, server, &says).await?;
-    ensure!(said.contains("\ncalls       "), "no calls: {said}");
+    ensure!(said.contains("\ncalls       since the controller was started: "), "no calls: {said}");
 
     let line_of_json = line(test, server, &["-o", "json"]);
     let json: Value = serde_json::from_str(&test.server().run(&line_of_json).await?.0)?;
@@ -85,6 +87,45 @@ pub(crate) async fn a_controller_is_shown_with_the_parents_that_fail(test: &mut 
         "{failed}"
     );
     test.server().start().map(drop)
+}
+
+/// A webhook that counts in the status: no parent fails, and the controller is not well.
+pub(crate) async fn a_hook_that_answers_differently_each_time_needs_attention(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.define_kind().await?;
+    let calls = AtomicUsize::new(0);
+    let counts = Webhook::serve(move |_: &Asked| {
+        let number = calls.fetch_add(1, Ordering::Relaxed);
+        json!({ "status": { "number": number }, "children": [] }).into()
+    });
+    let hook = counts.await?;
+    let server = free_address()?;
+    test.server().flag(&format!("--inspection-address={server}"));
+    test.server().flag("--self-triggered-max=20");
+    test.serve()?;
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(Hook::webhook(&hook.url("/"))))
+        .await?;
+    test.create(test.parent("counted")).await?;
+    let (kind, name) = (test.kind().kind.clone(), test.name().to_owned());
+    let why = "each reconcile changes status.number";
+    let remark = format!("Throttled: 1 parent is throttled: {name}/counted: {why}; see its Events\n");
+    let says = [
+        "\nready       True Running; ".to_owned(),
+        format!("\nattention   {remark}"),
+        format!("\nThrottled now, one reconcile each 10 s:\n  {kind} {name}/counted "),
+        format!(": {why}\n"),
+    ];
+    until_shown(test, server, &says).await?;
+
+    let kubeconfig = test.plane().kubeconfig().display().to_string();
+    let (all, _) = test.server().run(&["status", "--kubeconfig", &kubeconfig]).await?;
+    ensure!(all.contains(&format!("\n  {name}: {remark}")), "{all}");
+    let (json, _) = test.server().run(&["status", "--kubeconfig", &kubeconfig, "-o", "json"]).await?;
+    let json: Vec<Value> = serde_json::from_str(&json)?;
+    let one = json.iter().find(|it| it["name"] == *name).context("it is not in the list")?;
+    ensure!(one["attention"][0]["condition"] == "AnswersSettle" && one["failing"] == 0, "{one}");
+    Ok(())
 }
 
 async fn parents_are_named_for_users_who_may_list_them(

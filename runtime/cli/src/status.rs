@@ -7,6 +7,8 @@ use clap::{Args, ValueEnum};
 use metahook_author::inspected_server::InspectError;
 use metahook_author::status::controller::StatusReader;
 use metahook_author::status::{ControllerLine, StatusError, age, cluster_status, print};
+use metahook_core::api::status::Attention;
+use metahook_core::{one_line, shorten_middle};
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::telemetry::{error_chain, escape};
 use serde::Serialize;
@@ -123,7 +125,7 @@ impl Shown {
                     let why = escape(&why);
                     writeln!(
                         say,
-                        "the Leases of servers cannot be read, so SEEN alone decides about NoServer: {why}"
+                        "the Leases of servers cannot be read, so RENEWED alone decides about NoServer: {why}"
                     )?;
                 }
                 match output {
@@ -131,7 +133,9 @@ impl Shown {
                     Output::Text if found.controllers.is_empty() => {
                         writeln!(say, "there are no controllers")?;
                     }
-                    Output::Text => write!(out, "{clear}{}", table(&found.controllers))?,
+                    Output::Text => {
+                        write!(out, "{clear}{}{}", table(&found.controllers), remarks(&found.controllers))?;
+                    }
                 }
             }
             Self::One(reader) => {
@@ -154,7 +158,31 @@ fn json(out: &mut impl Write, value: &impl Serialize) -> Result<(), io::Error> {
     writeln!(out, "{}", serde_json::to_value(value).unwrap_or_default())
 }
 
-const COLUMNS: [&str; 8] = ["KIND", "NAME", "READY", "REASON", "PARENTS", "FAILING", "PAUSED", "SEEN"];
+const COLUMNS: [&str; 9] =
+    ["KIND", "NAME", "READY", "REASON", "PARENTS", "FAILING", "PAUSED", "ATTENTION", "RENEWED"];
+
+/// Remarks that are printed below the table.
+const MAX_REMARKS: usize = 20;
+
+/// Bytes of a remark; the page of its controller has all of it.
+const MAX_REMARK: usize = 240;
+
+/// What needs attention although nothing fails: a line for each remark.
+fn remarks(controllers: &[ControllerLine]) -> String {
+    let all: Vec<_> =
+        controllers.iter().flat_map(|line| line.attention.iter().map(move |one| (line, one))).collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    let remark = |(line, Attention { reason, message, .. }): &(&ControllerLine, &Attention)| {
+        let remark = shorten_middle(&one_line(message), MAX_REMARK);
+        format!("  {}: {reason}: {}\n", escape(&line.name), escape(&remark))
+    };
+    let more = all.len().saturating_sub(MAX_REMARKS);
+    let more = (more > 0).then(|| format!("  and {more} more\n"));
+    let title = "\nNeeds attention, though it does not fail:\n".to_owned();
+    std::iter::once(title).chain(all.iter().take(MAX_REMARKS).map(remark)).chain(more).collect()
+}
 
 /// The columns as wide as their widest cell.
 fn table(controllers: &[ControllerLine]) -> String {
@@ -165,15 +193,16 @@ fn table(controllers: &[ControllerLine]) -> String {
         cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
     };
     let widths: Vec<_> = (0..COLUMNS.len()).map(width).collect();
-    let line = |row: &[String; 8]| {
+    let line = |row: &[String; 9]| {
         let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
         format!("{}\n", padded.collect::<Vec<_>>().join("   ").trim_end())
     };
     rows.iter().map(line).collect()
 }
 
-fn cells(line: &ControllerLine) -> [String; 8] {
-    let count = |count: Option<i64>| count.map_or_else(String::new, |count| count.to_string());
+fn cells(line: &ControllerLine) -> [String; 9] {
+    let count = |count: Option<i64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+    let attention = if line.attention.is_empty() { "-".to_owned() } else { line.attention_reasons() };
     [
         line.kind.to_owned(),
         escape(&line.name).to_string(),
@@ -182,7 +211,8 @@ fn cells(line: &ControllerLine) -> [String; 8] {
         count(line.parents),
         count(line.failing),
         count(line.paused),
-        line.seen.map_or_else(|| "never".to_owned(), age),
+        attention,
+        line.seen.map_or_else(|| "never".to_owned(), |seen| format!("{} ago", age(seen))),
     ]
 }
 
@@ -192,35 +222,58 @@ mod tests {
 
     use super::*;
 
+    fn line(name: &str, attention: Vec<Attention>) -> ControllerLine {
+        ControllerLine {
+            kind: "CompositeController",
+            name: name.to_owned(),
+            ready: "True".to_owned(),
+            reason: "Running".to_owned(),
+            parents: Some(3),
+            failing: Some(0),
+            paused: Some(0),
+            attention,
+            seen: Some(Duration::from_secs(100)),
+        }
+    }
+
+    fn remark(message: &str) -> Attention {
+        Attention { condition: "ChildrenStable", reason: "ValueFlapping", message: message.to_owned() }
+    }
+
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let controllers = [
-            ControllerLine {
-                kind: "CompositeController",
-                name: "hello".to_owned(),
-                ready: "True".to_owned(),
-                reason: "Running".to_owned(),
-                parents: Some(3),
-                failing: Some(0),
-                paused: Some(0),
-                seen: Some(Duration::from_secs(100)),
-            },
+            line("hello", vec![remark("m")]),
             ControllerLine {
                 kind: "DecoratorController",
-                name: "c".to_owned(),
                 ready: "Unknown".to_owned(),
                 reason: "NoServer".to_owned(),
                 parents: None,
                 failing: None,
                 paused: None,
                 seen: None,
+                ..line("c", Vec::new())
             },
         ];
         let expected = "\
-KIND                  NAME    READY     REASON     PARENTS   FAILING   PAUSED   SEEN
-CompositeController   hello   True      Running    3         0         0        100s
-DecoratorController   c       Unknown   NoServer                                never
+KIND                  NAME    READY     REASON     PARENTS   FAILING   PAUSED   ATTENTION       RENEWED
+CompositeController   hello   True      Running    3         0         0        ValueFlapping   100s ago
+DecoratorController   c       Unknown   NoServer   -         -         -        -               never
 ";
         assert_eq!(table(&controllers), expected);
+    }
+
+    #[test]
+    fn remarks_stand_below_the_table_within_a_bound() {
+        assert_eq!(remarks(&[line("hello", Vec::new())]), "");
+        let fought = remarks(&[line("a", Vec::new()), line("b", vec![remark("Pod n/p\nis fought over")])]);
+        let expected =
+            "\nNeeds attention, though it does not fail:\n  b: ValueFlapping: Pod n/p is fought over\n";
+        assert_eq!(fought, expected);
+        let long = line("c", vec![remark(&"m".repeat(5000))]);
+        assert!(remarks(&[long]).len() < 400);
+        let many: Vec<_> = (0..MAX_REMARKS + 5).map(|it| line(&it.to_string(), vec![remark("m")])).collect();
+        let shown = remarks(&many);
+        assert!(shown.ends_with("  and 5 more\n") && shown.lines().count() == MAX_REMARKS + 3, "{shown}");
     }
 }

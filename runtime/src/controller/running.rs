@@ -7,9 +7,10 @@ use metahook_core::api::ControllerKind;
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::overview::counts::ControllerCounts;
 use metahook_core::overview::parent_list::{ParentFilter, ParentList};
-use metahook_core::overview::reader::{FailingParents, ParentReader};
+use metahook_core::overview::reader::{FailingParents, MAX_NAMED, ParentReader};
 use metahook_core::overview::{
     CallNumbers, ControllerOverview, MemoryNumbers, NamedParents, ParentNumbers, QueueNumbers,
+    ThrottledParent,
 };
 use metahook_core::settled::parent_state::ParentState;
 use tokio::time::Instant;
@@ -135,7 +136,22 @@ impl RunningParts {
         for (parent, trace) in traces.read().filter(|(parent, _)| self.has(parent)) {
             reader.read(&parent, &trace, &mut failing);
         }
-        reader.end(&failing)
+        NamedParents { throttled: self.throttled(), ..reader.end(&failing) }
+    }
+
+    /// The first parents that have to wait.
+    fn throttled(&self) -> Vec<ThrottledParent> {
+        let of_part = |(reconciler, queue): &(Arc<Reconciler>, Arc<Queue<Key>>)| {
+            let resource = &reconciler.data.parents.resource;
+            let throttled = reconciler.parents.first_throttled(MAX_NAMED).into_iter();
+            let named = throttled.map(|(key, why)| {
+                let next = queue.due_in(&key).map(|next| u64::try_from(next.as_millis()).unwrap_or(u64::MAX));
+                let parent = ObjectId { resource: Arc::clone(resource), key }.to_string();
+                ThrottledParent { parent, why, next_millis: next }
+            });
+            named.collect::<Vec<_>>()
+        };
+        self.parts.iter().flat_map(of_part).take(MAX_NAMED).collect()
     }
 
     /// `shows_names`: parents are named, with the messages of their reconciles.

@@ -79,6 +79,11 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         self.counts.figures(now, self.due.len())
     }
 
+    /// How long a key still has to wait; `None`: it is due, or nothing is to come.
+    pub(super) fn due_in(&self, key: &K, now: Instant) -> Option<Duration> {
+        self.entries.get(key)?.due?.checked_duration_since(now)
+    }
+
     /// Adds a key, and returns whether there is work for a worker now that was not there before.
     pub(super) fn add(&mut self, key: K, cause: Cause, now: Instant) -> bool {
         let entry = self.entries.or_default(&key);

@@ -97,6 +97,11 @@ impl<K: Ord + Hash + Clone> Queue<K> {
         lock(&self.keys).done(key, outcome, Instant::now());
     }
 
+    /// How long a key still has to wait; `None`: it is due, or nothing is to come.
+    pub(crate) fn due_in(&self, key: &K) -> Option<Duration> {
+        lock(&self.keys).due_in(key, Instant::now())
+    }
+
     pub(crate) fn figures(&self) -> QueueFigures {
         lock(&self.keys).figures(Instant::now())
     }

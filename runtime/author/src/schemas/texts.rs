@@ -34,7 +34,7 @@ pub(super) const UID: &str = "The uid of the object, as the request shows it.";
 pub(super) const RULES: &str =
     "Rules that select related objects, at most 10,000. Default: no related objects.";
 pub(super) const RESOURCE: &str = "Plural name of the kind, in lower case, such as `pods`.";
-pub(super) const RULE_NAMESPACE: &str = "Selects objects in this namespace. Default: all namespaces with a hook of version v2, the parent's own with v1.";
+pub(super) const RULE_NAMESPACE: &str = "Selects objects in this namespace. Default: all namespaces; with a hook of version v1, the parent's own.";
 pub(super) const RULE_NAMES: &str = "Selects objects with these names. Not together with a selector.";
 pub(super) const RULE_LABELS: &str =
     "Selects objects by their labels, with `matchLabels` and `matchExpressions`. Default: all objects.";

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use metahook_core::api::ControllerKind;
 use metahook_core::api::reason::ConditionType;
-use metahook_core::api::status::{Condition, ControllerStatus, LAST_SEEN_INTERVAL};
+use metahook_core::api::status::{Attention, Condition, ControllerStatus, LAST_SEEN_INTERVAL, attention};
 use metahook_core::hosting::hosts;
 use metahook_core::leader_election::Record;
 use metahook_core::object::Object;
@@ -21,8 +21,8 @@ use serde_json::Value;
 
 use crate::controllers::FindError;
 pub(crate) use cluster_reader::{ClusterReader, StoredCluster, StoredController};
-pub(crate) use text::memory_line;
 pub use text::print;
+pub(crate) use text::{memory_line, renewed};
 
 /// A status that was written later than this shows that a server hosts the controller. Clocks may differ by a minute.
 const FRESH: Duration = LAST_SEEN_INTERVAL.saturating_add(CLOCK_SKEW);
@@ -58,9 +58,12 @@ pub struct ControllerLine {
     pub name: String,
     pub ready: String,
     pub reason: String,
+    /// `None`: they are not listed yet, or no server says.
     pub parents: Option<i64>,
     pub failing: Option<i64>,
     pub paused: Option<i64>,
+    /// What needs attention although nothing fails.
+    pub attention: Vec<Attention>,
     /// The time since a server wrote its status.
     #[serde(rename = "seenSeconds", serialize_with = "seconds")]
     pub seen: Option<Duration>,
@@ -101,16 +104,26 @@ impl ControllerLine {
             Some(ready) => (&*ready.status, &*ready.reason),
             None => ("Unknown", ""),
         };
+        // A controller that does not run has listed no parents.
+        let are_listed = ready == "True" || status.parents.is_some_and(|parents| parents > 0);
+        let listed = |count: Option<i64>| count.filter(|_| are_listed);
         Self {
             kind: kind.as_str(),
             name,
             ready: ready.to_owned(),
             reason: reason.to_owned(),
-            parents: status.parents,
-            failing: status.failing,
-            paused: status.paused,
+            parents: listed(status.parents),
+            failing: listed(status.failing),
+            paused: listed(status.paused),
+            // What the last server remarked may long be over.
+            attention: if is_hosted { attention(&status.conditions) } else { Vec::new() },
             seen,
         }
+    }
+
+    /// The reasons of the remarks, such as `ValueFlapping, OnDelete`.
+    pub fn attention_reasons(&self) -> String {
+        self.attention.iter().map(|one| one.reason).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -189,6 +202,37 @@ mod tests {
         assert_eq!(shown(None, false), none());
         assert_eq!(shown(None, true), running(), "a server may not write the status");
         assert_eq!(line(Some("2026-01-01T00:06:00Z"), true).seen, Some(Duration::from_mins(4)));
+    }
+
+    #[test]
+    fn parents_that_are_not_listed_are_not_counted() {
+        let parents = |ready: &str, parents: i64| {
+            let ready = json!({
+                "type": "Ready", "status": ready, "reason": "r", "message": "", "lastTransitionTime": "t",
+            });
+            let status = json!({ "conditions": [ready], "parents": parents, "failing": 0 });
+            let status = serde_json::from_value(status).unwrap();
+            let line = ControllerLine::of(ControllerKind::Composite, "c".to_owned(), &status, true, now());
+            (line.parents, line.failing)
+        };
+        assert_eq!(parents("False", 0), (None, None), "it never started");
+        assert_eq!(parents("True", 0), (Some(0), Some(0)));
+        assert_eq!(parents("False", 3), (Some(3), Some(0)), "each of them fails, or they are as they were");
+    }
+
+    #[test]
+    fn a_remark_counts_as_long_as_a_server_hosts_the_controller() {
+        let reasons = |has_server| {
+            let stable = json!({
+                "type": "ChildrenStable", "status": "False", "reason": "ValueFlapping", "message": "m",
+                "lastTransitionTime": "t",
+            });
+            let status = serde_json::from_value(json!({ "conditions": [stable] })).unwrap();
+            let line =
+                ControllerLine::of(ControllerKind::Composite, "c".to_owned(), &status, has_server, now());
+            line.attention_reasons()
+        };
+        assert_eq!([reasons(true), reasons(false)], ["ValueFlapping", ""]);
     }
 
     #[test]

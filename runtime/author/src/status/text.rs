@@ -2,53 +2,78 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use metahook_core::api::reason::ConditionType;
-use metahook_core::api::status::{CallFigures, Condition, HookStatus};
+use metahook_core::api::status::{Attention, CallFigures, Condition, HookStatus, LAST_SEEN_INTERVAL};
 use metahook_core::api::units::print_bytes;
 use metahook_core::controller_metrics::OK;
-use metahook_core::overview::{CallNumbers, ControllerOverview, MemoryNumbers, NamedParents, ParentGroup};
+use metahook_core::overview::{CallNumbers, ControllerOverview, MemoryNumbers, ParentGroup, ThrottledParent};
+use metahook_core::pacing::self_triggered::SELF_TRIGGER_REFILL;
 use metahook_core::{counted, one_line};
 use metahook_server::telemetry::escape;
 
-use crate::status::age;
 use crate::status::controller::ShownController;
+use crate::status::{age, since};
 
 /// Width of the first column.
 const WIDTH: usize = 12;
+
+/// Before what is counted: it may be long ago.
+const SINCE: &str = "since the controller was started: ";
 
 /// Prints a controller.
 ///
 /// # Errors
 /// The output is closed.
-pub fn print(mut out: impl Write, shown: &ShownController) -> Result<(), io::Error> {
+pub fn print(out: impl Write, shown: &ShownController) -> Result<(), io::Error> {
+    print_at(out, shown, Timestamp::now())
+}
+
+fn print_at(mut out: impl Write, shown: &ShownController, now: Timestamp) -> Result<(), io::Error> {
     let ShownController { line, status, running, .. } = shown;
     writeln!(out, "{} {}", line.kind, escape(&line.name))?;
-    let seen = line.seen.map_or_else(|| "never seen".to_owned(), |seen| format!("seen {} ago", age(seen)));
-    row(&mut out, "ready", &format!("{} {}, {seen}", line.ready, line.reason))?;
+    row(&mut out, "ready", &format!("{} {}; {}", line.ready, line.reason, renewed(line.seen)))?;
     let is_ready = |condition: &&Condition| condition.kind == ConditionType::Ready.as_str();
     let ready = status.conditions.iter().find(is_ready).map(|condition| &condition.message);
     for condition in &status.conditions {
         let is_ready = is_ready(&condition);
-        let is_said = !is_ready && ready == Some(&condition.message);
+        let is_remark = line.attention.iter().any(|one| one.condition == condition.kind);
+        let is_said = is_remark || !is_ready && ready == Some(&condition.message);
         if !condition.message.is_empty() && !is_said {
             let place = if is_ready { "" } else { &*condition.kind };
             let colon = if is_ready { "" } else { ": " };
             row(&mut out, "", &format!("{place}{colon}{}", condition.message))?;
         }
     }
+    for (nth, Attention { reason, message, .. }) in line.attention.iter().enumerate() {
+        row(&mut out, if nth == 0 { "attention" } else { "" }, &format!("{reason}: {message}"))?;
+    }
     for (name, hook) in &status.hooks {
         row(&mut out, &format!("{name} hook"), &hook_line(hook))?;
     }
     match running {
-        Some(running) => print_running(&mut out, running),
+        Some(running) => {
+            print_running(&mut out, running)?;
+            print_named(&mut out, running, now)
+        }
         None if line.ready == "False" => row(&mut out, "running", "not until it is ready"),
         None => row(&mut out, "running", "on no server that was asked"),
     }
 }
 
+/// When a server wrote the status last. While nothing changes it writes it every few minutes, to show that it is there.
+pub(crate) fn renewed(seen: Option<Duration>) -> String {
+    let minutes = LAST_SEEN_INTERVAL.as_secs() / 60;
+    match seen {
+        Some(seen) => format!("status renewed {} ago (every {minutes}m while a server runs)", age(seen)),
+        None => "no server has written its status".to_owned(),
+    }
+}
+
 fn print_running(out: &mut impl Write, running: &ControllerOverview) -> Result<(), io::Error> {
-    let ControllerOverview { parents, queue, calls, reconciles, writes, memory, named } = running;
+    let ControllerOverview { parents, queue, calls, reconciles, writes, memory, .. } = running;
     let numbers = [
         ("settled", parents.settled),
         ("failing", parents.failing),
@@ -64,24 +89,22 @@ fn print_running(out: &mut impl Write, running: &ControllerOverview) -> Result<(
     }
     busy.push(format!("{} to be reconciled later", queue.later));
     row(out, "queue", &busy.join(", "))?;
-    row(out, "calls", &calls_line(calls))?;
-    row(out, "reconciles", &sums(reconciles))?;
-    row(out, "writes", &sums(writes))?;
-    row(out, "memory", &memory_line(memory))?;
-    match named {
-        Some(named) => print_named(out, named),
-        None => {
-            writeln!(
-                out,
-                "\nParents are not named: that needs the right to list all objects of their kind, in all namespaces."
-            )
-        }
-    }
+    row(out, "calls", &format!("{SINCE}{}", calls_line(calls)))?;
+    row(out, "reconciles", &format!("{SINCE}{}", sums(reconciles)))?;
+    row(out, "writes", &format!("{SINCE}{}", sums(writes)))?;
+    row(out, "memory", &memory_line(memory))
 }
 
-fn print_named(out: &mut impl Write, named: &NamedParents) -> Result<(), io::Error> {
-    print_groups(out, "Failing", &named.failing)?;
-    print_groups(out, "Waiting", &named.waiting)?;
+fn print_named(out: &mut impl Write, running: &ControllerOverview, now: Timestamp) -> Result<(), io::Error> {
+    let Some(named) = &running.named else {
+        return writeln!(
+            out,
+            "\nParents are not named: that needs the right to list all objects of their kind, in all namespaces."
+        );
+    };
+    print_groups(out, "Failing now", &named.failing, now)?;
+    print_throttled(out, &named.throttled, running.parents.throttled)?;
+    print_groups(out, "Waiting now", &named.waiting, now)?;
     if named.slowest.is_empty() {
         return Ok(());
     }
@@ -93,18 +116,47 @@ fn print_named(out: &mut impl Write, named: &NamedParents) -> Result<(), io::Err
     Ok(())
 }
 
-fn print_groups(out: &mut impl Write, title: &str, groups: &[ParentGroup]) -> Result<(), io::Error> {
+/// `count`: all that are throttled.
+fn print_throttled(
+    out: &mut impl Write,
+    throttled: &[ThrottledParent],
+    count: usize,
+) -> Result<(), io::Error> {
+    if throttled.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nThrottled now, one reconcile each {} s:", SELF_TRIGGER_REFILL.as_secs())?;
+    for ThrottledParent { parent, why, next_millis } in throttled {
+        let next = next_millis.map_or_else(
+            || "is reconciled now".to_owned(),
+            |millis| format!("waits {} s more", millis.div_ceil(1000)),
+        );
+        writeln!(out, "  {} {next}: {}", escape(parent), escape(&one_line(why)))?;
+    }
+    match count.saturating_sub(throttled.len()) {
+        0 => Ok(()),
+        more => writeln!(out, "  and {more} more"),
+    }
+}
+
+fn print_groups(
+    out: &mut impl Write,
+    title: &str,
+    groups: &[ParentGroup],
+    now: Timestamp,
+) -> Result<(), io::Error> {
     if groups.is_empty() {
         return Ok(());
     }
     writeln!(out, "\n{title}:")?;
-    for ParentGroup { category, message, count, parents } in groups {
+    for ParentGroup { category, message, count, last, parents } in groups {
         let why = match (&**category, &**message) {
             (category, "") => format!("{category}: see their Events, the server no longer has the message"),
             ("", message) => message.to_owned(),
             (category, message) => format!("{category}: {message}"),
         };
-        writeln!(out, "  {}: {}", counted(*count, "parent", "parents"), escape(&one_line(&why)))?;
+        let last = since(last, now).map_or_else(String::new, |last| format!(", last {} ago", age(last)));
+        writeln!(out, "  {}{last}: {}", counted(*count, "parent", "parents"), escape(&one_line(&why)))?;
         let more = count.saturating_sub(parents.len());
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         writeln!(out, "      {}{more}", escape(&parents.join(", ")))?;
@@ -115,7 +167,7 @@ fn print_groups(out: &mut impl Write, title: &str, groups: &[ParentGroup]) -> Re
 fn hook_line(hook: &HookStatus) -> String {
     let mut words = vec![hook.digest.clone().unwrap_or_default()];
     words.extend(hook.loaded_at.as_ref().map(|at| format!("loaded at {at}")));
-    words.extend(hook.instructions_p50.map(|median| format!("{median} instructions at the median")));
+    words.extend(hook.shown_median().map(|median| format!("{median} instructions at the median")));
     if let Some(CallFigures { memory_bytes, memory_limit_bytes, instructions, instructions_limit, .. }) =
         &hook.latest
     {
@@ -177,11 +229,10 @@ fn row(out: &mut impl Write, what: &str, text: &str) -> Result<(), io::Error> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use metahook_core::api::status::ControllerStatus;
     use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
-    use metahook_core::overview::{ParentNumbers, QueueNumbers, SlowParent};
+    use metahook_core::overview::{NamedParents, ParentNumbers, QueueNumbers, SlowParent};
     use serde_json::json;
 
     use super::*;
@@ -200,6 +251,11 @@ mod tests {
             parents: Some(40),
             failing: Some(2),
             paused: Some(0),
+            attention: vec![Attention {
+                condition: "ChildrenStable",
+                reason: "ValueFlapping",
+                message: "Pod demo/x is changed back".to_owned(),
+            }],
             seen: Some(Duration::from_secs(3)),
         };
         let conditions = json!([{
@@ -210,6 +266,9 @@ mod tests {
         }, {
             "type": "Pure", "status": "False", "reason": "ReadsClock", "message": "it reads the time",
             "lastTransitionTime": "t",
+        }, {
+            "type": "ChildrenStable", "status": "False", "reason": "ValueFlapping",
+            "message": "Pod demo/x is changed back", "lastTransitionTime": "t",
         }, {
             "type": "Failing", "status": "True", "reason": "ParentsFailing", "message": "2 of 40 parents fail",
             "lastTransitionTime": "t",
@@ -229,8 +288,8 @@ mod tests {
         let plural = "compositecontrollers".into();
         let resource = Resource { gvk, plural, namespaced: false, has_status: true };
         let id = ObjectId { resource: Arc::new(resource), key: Key::new("", "hello") };
-        print(&mut out, &ShownController { id, line, status, running, failed: None, without_leases: None })
-            .unwrap();
+        let shown = ShownController { id, line, status, running, failed: None, without_leases: None };
+        print_at(&mut out, &shown, "2026-11-27T10:24:40Z".parse().unwrap()).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -239,16 +298,28 @@ mod tests {
             category: category.to_owned(),
             message: message.to_owned(),
             count,
+            last: if message.is_empty() { "" } else { "2026-11-27T10:20:31.120Z" }.to_owned(),
             parents: vec!["Hello demo/a".to_owned(), "Hello demo/b".to_owned()],
         }
     }
 
-    #[test]
-    fn a_controller_is_shown_with_what_fails_and_why() {
+    fn example() -> ControllerOverview {
         let named = NamedParents {
             failing: vec![
                 group("HookTrap", "the hook trapped:\nunreachable", 2),
                 group("ApiConflict", "", 3),
+            ],
+            throttled: vec![
+                ThrottledParent {
+                    parent: "Hello demo/t".to_owned(),
+                    why: "its hook reads the clock, and each reconcile changes status.time".to_owned(),
+                    next_millis: Some(7001),
+                },
+                ThrottledParent {
+                    parent: "Hello demo/u".to_owned(),
+                    why: "each reconcile changes status.time".to_owned(),
+                    next_millis: None,
+                },
             ],
             waiting: vec![group("", "its deletion is under way", 2)],
             slowest: vec![SlowParent {
@@ -257,8 +328,8 @@ mod tests {
                 began: "2026-11-27T10:20:31.120Z".to_owned(),
             }],
         };
-        let running = ControllerOverview {
-            parents: ParentNumbers { all: 40, settled: 35, failing: 5, paused: 0, throttled: 0 },
+        ControllerOverview {
+            parents: ParentNumbers { all: 40, settled: 35, failing: 5, paused: 0, throttled: 3 },
             queue: QueueNumbers { waiting: 3, running: 1, longest_seconds: 2.14, later: 5 },
             calls: CallNumbers {
                 results: [("HookTrap", 2), ("ok", 38)].map(|(it, sum)| (it.to_owned(), sum)).into(),
@@ -277,29 +348,40 @@ mod tests {
                 max_traces: 4 << 20,
             },
             named: Some(named),
-        };
+        }
+    }
+
+    #[test]
+    fn a_controller_is_shown_with_what_fails_and_why() {
+        let running = example();
         let expected = "\
 CompositeController hello
-ready       True ParentsFailing, seen 3s ago
+ready       True ParentsFailing; status renewed 3s ago (every 5m while a server runs)
             2 of 40 parents fail
             Pure: it reads the time
+attention   ValueFlapping: Pod demo/x is changed back
 customize hook sha256:92d7
 sync hook   sha256:4f0c, loaded at 2026-11-27T10:00:00Z, 60000 instructions at the median
-parents     40: 35 settled, 5 failing
+parents     40: 35 settled, 5 failing, 3 throttled
 queue       3 waiting, 1 running, the longest for 2.1 s, 5 to be reconciled later
-calls       40, 2 HookTrap, half within 0.05 ms, 99 of 100 within 2.5 s
-reconciles  2 failed, 38 wrote
-writes      none
+calls       since the controller was started: 40, 2 HookTrap, half within 0.05 ms, 99 of 100 within 2.5 s
+reconciles  since the controller was started: 2 failed, 38 wrote
+writes      since the controller was started: none
 memory      reconciles of all controllers 1Mi of 64Mi; traces 2Ki, of all controllers 4Ki of 4Mi
 
-Failing:
-  2 parents: HookTrap: the hook trapped: unreachable
+Failing now:
+  2 parents, last 4m ago: HookTrap: the hook trapped: unreachable
       Hello demo/a, Hello demo/b
   3 parents: ApiConflict: see their Events, the server no longer has the message
       Hello demo/a, Hello demo/b and 1 more
 
-Waiting:
-  2 parents: its deletion is under way
+Throttled now, one reconcile each 10 s:
+  Hello demo/t waits 8 s more: its hook reads the clock, and each reconcile changes status.time
+  Hello demo/u is reconciled now: each reconcile changes status.time
+  and 1 more
+
+Waiting now:
+  2 parents, last 4m ago: its deletion is under way
       Hello demo/a, Hello demo/b
 
 Slowest of the latest reconciles:

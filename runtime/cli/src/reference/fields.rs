@@ -16,7 +16,7 @@ const MAX_INLINE: usize = 8;
 const MAX_REPEATED: usize = 3;
 
 /// Fields that come first, in this order. The others are in the order of the alphabet.
-const FIRST: [&str; 18] = [
+const FIRST: [&str; 21] = [
     "parentResource",
     "childResources",
     "resources",
@@ -35,6 +35,9 @@ const FIRST: [&str; 18] = [
     "kind",
     "resource",
     "namespace",
+    "name",
+    "path",
+    "type",
 ];
 
 /// What one field of a schema is.
@@ -42,6 +45,8 @@ pub(super) struct Field {
     pub(super) kind: String,
     pub(super) default: String,
     pub(super) meaning: String,
+    /// Rules that the API server checks, as sentences.
+    pub(super) rules: String,
 }
 
 impl Field {
@@ -59,7 +64,7 @@ impl Field {
             Some(default) => format!("`{default}`"),
             None => default.to_owned(),
         };
-        Self { kind: type_of(schema), default, meaning: meaning + &rules(schema) }
+        Self { kind: type_of(schema), default, meaning, rules: rules(schema) }
     }
 }
 
@@ -114,8 +119,8 @@ impl Tables {
         let Section { rows, large, .. } = section;
         let mut text = table(&COLUMNS, &rows);
         for (path, schema) in large {
-            let Field { meaning, .. } = Field::of(&path, schema, false);
-            write!(text, "\n#### `{path}`\n\n{meaning}\n\n").unwrap();
+            let Field { meaning, rules, .. } = Field::of(&path, schema, false);
+            write!(text, "\n#### `{path}`\n\n{meaning}{rules}\n\n").unwrap();
             let prefix = path.rsplit('.').next().unwrap_or_default().to_owned();
             text += &self.of(&path, &prefix, schema);
         }
@@ -125,7 +130,7 @@ impl Tables {
     fn add_rows<'a>(&mut self, prefix: &str, object: &'a Value, section: &mut Section<'a>) {
         for (name, schema, is_required) in ordered(object) {
             let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
-            let Field { kind, default, mut meaning } = Field::of(&path, schema, is_required);
+            let Field { kind, default, mut meaning, rules } = Field::of(&path, schema, is_required);
             let (below, suffix) = object_below(schema).unwrap_or((&Value::Null, String::new()));
             let (size, own) = (count(below), format!("{}.{name}", section.heading));
             let heading = if size > MAX_INLINE { own.as_str() } else { section.heading };
@@ -135,6 +140,8 @@ impl Tables {
                 write!(meaning, " Its fields are those of {link}.").unwrap();
             } else if is_large {
                 write!(meaning, " Its fields are [below](#{}).", anchor(&own)).unwrap();
+            } else {
+                meaning += &rules;
             }
             section.rows.push(vec![format!("`{path}`"), kind, default, meaning]);
             if is_large {

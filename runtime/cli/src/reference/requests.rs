@@ -136,15 +136,15 @@ impl Examples {
         let kind = self.kind.as_str();
         for (hook, title) in [(HookName::Sync, "sync and finalize"), (HookName::Customize, "customize")] {
             let [request, answer] = self.schemas(hook);
-            for (what, schema) in [("Request", request), ("Answer", answer)] {
-                let heading = format!("{what} of {title} of a {kind}");
+            for (what, schema) in [("request", request), ("answer", answer)] {
+                let heading = format!("{kind}: {what} of {title}");
                 let table = Tables::default().of(&heading, "", &schema);
                 write!(page, "\n### {heading}\n\n{table}").unwrap();
             }
         }
         for (hook, answer) in self.answers {
             let request = self.request(hook, HookVersion::V2);
-            write!(page, "\n### Example: {hook} of a {kind}\n\nThe request, version v2:\n\n").unwrap();
+            write!(page, "\n### {kind}: example of {hook}\n\nThe request, version v2:\n\n").unwrap();
             page += &block(&request);
             if hook == HookName::Sync {
                 page += "\nIn the request of version v1, only the names differ:\n\n";

@@ -47,7 +47,7 @@ fn fields_of_spec(kind: &str, spec: &Value, examples: &str, tables: &mut Tables)
     let (mut overview, mut sections) = (Vec::new(), String::new());
     for (name, schema, is_required) in ordered(spec) {
         let heading = format!("{kind}.spec.{name}");
-        let Field { kind: of, default, meaning } = Field::of(&heading, schema, is_required);
+        let Field { kind: of, default, meaning, .. } = Field::of(&heading, schema, is_required);
         let shown = format!("[`{name}`](#{})", anchor(&heading));
         let Some((example, _)) = examples.remove(name) else {
             let link = format!("[`{name}`](#{})", anchor(&format!("CompositeController.spec.{name}")));
@@ -59,9 +59,10 @@ fn fields_of_spec(kind: &str, spec: &Value, examples: &str, tables: &mut Tables)
         let default = if default.is_empty() { default } else { format!("; default: {default}") };
         let default = default.replace("default: required", "required");
         write!(sections, "\n### `{heading}`\n\n{meaning}\n\nType: {of}{default}.\n\n").unwrap();
+        write!(sections, "```yaml\n{example}```\n").unwrap();
         let rows = tables.of(&heading, name, schema);
         let gap = if rows.is_empty() { "" } else { "\n" };
-        write!(sections, "{rows}{gap}```yaml\n{example}```\n").unwrap();
+        write!(sections, "{gap}{rows}").unwrap();
     }
     assert!(examples.is_empty(), "{kind} has no such fields: {:?}", examples.keys());
     table(&["field of `spec`", "type", "default"], &overview) + &sections

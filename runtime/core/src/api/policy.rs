@@ -84,7 +84,8 @@ pub struct WasmLimits {
     pub memory: Option<String>,
     /// Time that a call takes, for example `10s`. Default: the server's flag `--hook-timeout`.
     pub timeout: Option<String>,
-    /// Instructions of a call, which are the same on every machine. Default: the server's flag `--hook-instructions`.
+    /// Instructions of a call, which are the same on every machine. Default: the server's flag `--hook-instructions`; four times as
+    /// many for a script.
     #[schemars(range(min = 1))]
     pub instructions: Option<u64>,
     /// Bytes of the answer, for example `4Mi`. Default: the server's flag `--hook-output`.

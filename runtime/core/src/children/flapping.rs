@@ -1,5 +1,7 @@
 //! Message about values of a child that another client keeps changing back.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::children::managed_fields::others;
@@ -20,6 +22,13 @@ const MAX_MANAGERS: usize = 120;
 const MAX_VALUES: usize = 2;
 
 const ADVICE: &str = "the server corrects it less and less often: stop the one or the other";
+
+/// The other managers of the values, such as `kubectl-edit`; empty where the API server names none.
+pub fn managers(flapping: &Drift, fields: &Value, our_managers: &[&str]) -> String {
+    let of_one = |value: &Difference| others(fields, &value.path, our_managers);
+    let all: BTreeSet<_> = flapping.values.iter().take(MAX_VALUES).flat_map(of_one).collect();
+    shorten(&all.into_iter().collect::<Vec<_>>().join(", "), MAX_MANAGERS)
+}
 
 /// Both values and their other managers; of Secrets only the paths. Long values are cut, so that the rest of the message has
 /// room in an Event.
@@ -76,6 +85,8 @@ mod tests {
             "ConfigMap n/a is changed back again and again: data.k (\"w\" becomes \"f\", by theirs); {ADVICE}"
         );
         assert_eq!(said("ConfigMap", vec![differs("data.k", 1)]), expected);
+        let by = |path| managers(&drift("ConfigMap", vec![differs(path, 1)]), &fields, &["ours"]);
+        assert_eq!([by("data.k"), by("data.other")], ["theirs", ""]);
         let long = said("ConfigMap", vec![differs("data.k", 5000)]);
         assert!(long.ends_with(&format!("ff\", by theirs); {ADVICE}")) && long.len() < 400, "{long}");
         assert!(!said("Secret", vec![differs("data.k", 5)]).contains("www"));

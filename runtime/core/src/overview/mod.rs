@@ -111,6 +111,9 @@ pub struct MemoryNumbers {
 pub struct NamedParents {
     /// The largest group first.
     pub failing: Vec<ParentGroup>,
+    /// Parents that are reconciled one by one, since each of their reconciles triggers the next one; the first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub throttled: Vec<ThrottledParent>,
     /// Parents whose latest reconcile is repeated without an Event, or left a child that is not as wanted.
     pub waiting: Vec<ParentGroup>,
     /// The latest reconciles that took longest.
@@ -127,8 +130,23 @@ pub struct ParentGroup {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     pub count: usize,
+    /// When the latest reconcile of them began, in RFC 3339; empty where the server remembers none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub last: String,
     /// The first of them.
     pub parents: Vec<String>,
+}
+
+/// A parent that has to wait, since its reconciles triggered each other.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ThrottledParent {
+    pub parent: String,
+    /// What changes each time.
+    pub why: String,
+    /// Milliseconds until its next reconcile; `None`: it is due, or runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_millis: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ const MAX_GROUPS: usize = 20;
 const MAX_DISTINCT: usize = 1000;
 
 /// Parents that a group names.
-const MAX_NAMED: usize = 10;
+pub const MAX_NAMED: usize = 10;
 
 /// Parents that are shown as the slowest.
 const MAX_SLOWEST: usize = 5;
@@ -42,12 +42,12 @@ impl ParentReader {
                 TraceEnd::Failed(message) | TraceEnd::Again(message) => message,
                 TraceEnd::Unchanged | TraceEnd::Wrote | TraceEnd::Paused => "",
             };
-            self.failing.add(parent, category, message);
+            self.failing.add(parent, category, message, &trace.began);
         } else if let TraceEnd::Again(why) = &trace.end {
-            self.waiting.add(parent, "", why);
+            self.waiting.add(parent, "", why, &trace.began);
         }
         for why in left(&trace.steps) {
-            self.waiting.add(parent, "", &why);
+            self.waiting.add(parent, "", &why, &trace.began);
         }
         let slow =
             SlowParent { parent: parent.to_string(), took_us: trace.took_us, began: trace.began.clone() };
@@ -59,10 +59,11 @@ impl ParentReader {
     /// `failing`: the parents that fail and have no trace.
     pub fn end(mut self, failing: &FailingParents) -> NamedParents {
         for (parent, category) in failing {
-            self.failing.add(parent, category, "");
+            self.failing.add(parent, category, "", "");
         }
         NamedParents {
             failing: self.failing.largest(),
+            throttled: Vec::new(),
             waiting: self.waiting.largest(),
             slowest: self.slowest,
         }
@@ -83,7 +84,8 @@ fn left(steps: &[TracedStep]) -> Vec<String> {
 }
 
 impl Groups {
-    fn add(&mut self, parent: &ObjectId, category: &str, message: &str) {
+    /// `began`: when the reconcile with the message began.
+    fn add(&mut self, parent: &ObjectId, category: &str, message: &str, began: &str) {
         let alike = (category.to_owned(), without_name(message, parent));
         let is_one_of_many = self.0.len() >= MAX_DISTINCT && !self.0.contains_key(&alike);
         let alike = if is_one_of_many { (category.to_owned(), "\0".to_owned()) } else { alike };
@@ -93,6 +95,10 @@ impl Groups {
             ..ParentGroup::default()
         });
         group.count += 1;
+        // In one format, and in UTC.
+        if *began > *group.last {
+            began.clone_into(&mut group.last);
+        }
         if group.parents.len() < MAX_NAMED {
             group.parents.push(parent.to_string());
         }
@@ -106,6 +112,7 @@ impl Groups {
             count: sum.count + other.count,
             category: String::new(),
             message: "other reasons".to_owned(),
+            last: sum.last.clone().max(other.last),
             ..sum
         }));
         all
@@ -186,6 +193,20 @@ mod tests {
     }
 
     #[test]
+    fn a_group_has_the_time_of_its_latest_reconcile() {
+        let mut reader = ParentReader::default();
+        let mut fail = failing(&["a", "b", "c", "lost"]);
+        for (name, hour) in [("a", "09"), ("b", "11"), ("c", "10")] {
+            let mut one = trace(name, 1, TraceEnd::Failed("unreachable".to_owned()));
+            one.began = format!("2026-01-01T{hour}:00:00.000Z");
+            read(&mut reader, &one, &mut fail);
+        }
+        let found = reader.end(&fail).failing;
+        let last: Vec<_> = found.iter().map(|group| (group.count, &*group.last)).collect();
+        assert_eq!(last, [(3, "2026-01-01T11:00:00.000Z"), (1, "")]);
+    }
+
+    #[test]
     fn what_waits_is_told_with_its_reason() {
         let mut reader = ParentReader::default();
         let held = LeftChild { object: object("child"), why: "it is being deleted".to_owned() };
@@ -225,9 +246,9 @@ mod tests {
     fn groups_and_their_names_are_bounded() {
         let mut groups = Groups::default();
         for number in 0..MAX_DISTINCT + 500 {
-            groups.add(&id(&number.to_string()), "HookTrap", &format!("error {number}"));
+            groups.add(&id(&number.to_string()), "HookTrap", &format!("error {number}"), "");
         }
-        (0..50).for_each(|number| groups.add(&id(&format!("x{number}")), "HookTrap", "same"));
+        (0..50).for_each(|number| groups.add(&id(&format!("x{number}")), "HookTrap", "same", ""));
         assert_eq!(groups.0.len(), MAX_DISTINCT + 1);
         let found = groups.largest();
         assert_eq!(found.len(), MAX_GROUPS + 1);

@@ -1,10 +1,13 @@
 //! Warnings of the API server about writes: the text of a `Warning` header, and the texts that a parent's Events reported already.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
+use crate::api::reason::ConditionReason;
+use crate::api::status::Finding;
 use crate::hash::{Fingerprint, hash64};
-use crate::shorten;
+use crate::object::id::{Key, ObjectId};
+use crate::{counted, shorten};
 
 /// Warnings that are read of one answer.
 pub const MAX_WARNINGS: usize = 16;
@@ -59,9 +62,97 @@ impl ReportedWarnings {
     }
 }
 
+/// Parents about whose objects the API server warned when these were written last, by the present version of the hooks.
+#[derive(Debug, Default)]
+pub struct WarnedParents {
+    hooks: Option<Fingerprint>,
+    /// With a hash of the object of the latest warning. Other parents have no entry.
+    parents: BTreeMap<Key, u64>,
+    /// The parent of the latest warning, and the warning.
+    latest: Option<(Key, String)>,
+}
+
+impl WarnedParents {
+    /// An object was written for a parent, with or without a warning.
+    pub fn wrote(
+        &mut self,
+        hooks: Option<Fingerprint>,
+        parent: &Key,
+        object: &ObjectId,
+        warning: Option<&String>,
+    ) {
+        if self.hooks != hooks {
+            *self = Self { hooks, ..Self::default() };
+        }
+        // Nearly always, and with each write.
+        if warning.is_none() && self.parents.is_empty() {
+            return;
+        }
+        let mut hash = hash64();
+        (&object.resource.gvk.kind, &object.key).hash(&mut hash);
+        let hash = hash.finish();
+        if let Some(warning) = warning {
+            self.parents.insert(parent.clone(), hash);
+            self.latest =
+                Some((parent.clone(), format!("{object}: {}", shorten(warning, MAX_WARNING_BYTES))));
+        } else if self.parents.get(parent) == Some(&hash) {
+            self.forget(parent);
+        }
+    }
+
+    /// To be called where the parent is gone.
+    pub fn forget(&mut self, parent: &Key) {
+        self.parents.remove(parent);
+        self.latest = self.latest.take().filter(|(latest, _)| latest != parent);
+    }
+
+    /// The number of parents, and one of them with its warning where that is known.
+    pub fn count(&self, hooks: Option<Fingerprint>) -> (usize, Option<String>) {
+        if self.hooks != hooks {
+            return (0, None);
+        }
+        let latest = self.latest.as_ref().map(|(parent, warning)| format!("{parent}: {warning}"));
+        let first = || self.parents.first_key_value().map(|(parent, _)| format!("{parent}: see its Events"));
+        (self.parents.len(), latest.or_else(first))
+    }
+}
+
+/// Finding of the condition `ApiWarnings`, about so many parents.
+pub fn finding(parents: usize, one: &str) -> Finding {
+    let many = counted(parents, "parent", "parents");
+    let message = format!("the API server warns about what is written for {many}, one is {one}");
+    Finding::new(ConditionReason::WritesWarned, message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::testing::resource;
+
+    #[test]
+    fn a_parent_is_warned_about_until_its_object_is_written_without() {
+        let mut all = WarnedParents::default();
+        let (one, other) = (Key::new("n", "1"), Key::new("n", "2"));
+        let id = |name: &str| ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", name) };
+        let (old, new) = (Some(Fingerprint::of(b"old")), Some(Fingerprint::of(b"new")));
+        let text = "unknown field \"spec.x\"".to_owned();
+        all.wrote(old, &one, &id("a"), None);
+        assert_eq!(all.count(old), (0, None));
+        all.wrote(old, &one, &id("a"), Some(&text));
+        all.wrote(old, &other, &id("b"), Some(&text));
+        let said = |parent: &str, why: &str| Some(format!("n/{parent}: {why}"));
+        assert_eq!(all.count(old), (2, said("2", "Pod n/b: unknown field \"spec.x\"")));
+        assert_eq!(all.count(new), (0, None), "another version may have mended it");
+        all.wrote(old, &other, &id("another"), None);
+        assert_eq!(all.count(old).0, 2, "another object says nothing about this one");
+        all.wrote(old, &other, &id("b"), None);
+        assert_eq!(all.count(old), (1, said("1", "see its Events")));
+        all.forget(&one);
+        assert_eq!(all.count(old), (0, None));
+        all.wrote(old, &one, &id("a"), Some(&text));
+        all.wrote(new, &one, &id("c"), None);
+        assert!(all.parents.is_empty() && all.latest.is_none());
+    }
 
     #[test]
     fn the_text_of_a_warning_is_read() {

@@ -7,15 +7,17 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::api::reason::ConditionReason;
+use crate::api::status::Finding;
 use crate::children::Op;
 use crate::children::plan::{first_change, first_difference};
 use crate::decorator::{Changes, Decoration, status};
 use crate::object::Object;
-use crate::object::id::ObjectId;
+use crate::object::id::{Key, ObjectId};
 use crate::pacing::self_triggered::{Pace, UNTHROTTLED};
 use crate::reconcile::outcome::RetryState;
 use crate::reconcile::plan::ReconcilePlan;
-use crate::shorten;
+use crate::{counted, shorten};
 
 /// Bytes of a path that are remembered.
 const MAX_PATH: usize = 200;
@@ -103,6 +105,8 @@ pub struct ChangingPlace {
     /// The warning about a place that never settles. It stays until the row of reconciles ends, so that there is one.
     unsettled: Option<String>,
     held_back: bool,
+    /// The hook read the clock in the last one.
+    reads_clock: bool,
 }
 
 /// Warnings of one reconcile.
@@ -119,9 +123,22 @@ impl ChangingPlace {
         self.held_back
     }
 
+    /// Why the parent does not settle, in few words; `None`: it may well settle.
+    pub fn why(&self) -> Option<String> {
+        if !self.held_back && self.unsettled.is_none() {
+            return None;
+        }
+        let changes = match &self.named {
+            Some(place) => format!("each reconcile changes {place}"),
+            None => "each reconcile triggers the next one".to_owned(),
+        };
+        Some(if self.reads_clock { format!("its hook reads the clock, and {changes}") } else { changes })
+    }
+
     /// A reconcile of a watched parent wrote something.
     pub fn wrote(&mut self, place: Option<String>, retry_state: RetryState, reads_clock: bool) -> Warnings {
         self.held_back = is_held_back(retry_state);
+        self.reads_clock = reads_clock;
         self.last = place.map(|place| match self.last.take() {
             Some((last, times)) if last == place => (last, times.saturating_add(1)),
             Some(_) | None => (place, 1),
@@ -145,6 +162,41 @@ impl ChangingPlace {
     }
 }
 
+/// The parents of a controller that do not settle.
+#[derive(Debug, Default)]
+pub struct Unsettled {
+    throttled: usize,
+    /// Those that are not throttled yet.
+    others: usize,
+    /// The first, a throttled one if there is any, and why.
+    first: Option<(bool, String)>,
+}
+
+impl Unsettled {
+    pub fn add(&mut self, parent: &Key, place: &ChangingPlace) {
+        let Some(why) = place.why() else { return };
+        let is_throttled = place.is_held_back();
+        *(if is_throttled { &mut self.throttled } else { &mut self.others }) += 1;
+        if self.first.as_ref().is_none_or(|(first, _)| is_throttled && !first) {
+            self.first = Some((is_throttled, format!("{parent}: {why}")));
+        }
+    }
+
+    /// Finding of the condition `AnswersSettle`; `None`: all settle.
+    pub fn finding(&self) -> Option<Finding> {
+        let (is_throttled, first) = self.first.as_ref()?;
+        let (reason, count, text) = if *is_throttled {
+            let throttled = counted(self.throttled, "parent is", "parents are");
+            (ConditionReason::AnswersThrottled, self.throttled, format!("{throttled} throttled"))
+        } else {
+            let others = counted(self.others, "parent does", "parents do");
+            (ConditionReason::AnswersChange, self.others, format!("{others} not settle"))
+        };
+        let one = if count > 1 { "; the first is " } else { ": " };
+        Some(Finding::new(reason, format!("{text}{one}{first}; see its Events")))
+    }
+}
+
 fn unsettled_text(place: &str) -> String {
     format!(
         "Reconciles of this object follow each other, and each of the last {REPEATED} changed {place}. If that is a time, a counter or a random value, leave it out of the hook's answers: they never settle"
@@ -159,7 +211,7 @@ mod tests {
 
     use super::*;
     use crate::children::Plan;
-    use crate::object::id::{Key, Uid};
+    use crate::object::id::Uid;
     use crate::object::testing::{a, resource};
 
     const HELD: RetryState = RetryState {
@@ -275,6 +327,34 @@ mod tests {
             };
             assert_eq!(place.wrote(changed, nth(number), false), Warnings::default());
         }
+    }
+
+    #[test]
+    fn parents_that_settle_leave_the_condition() {
+        let place = |count: u32, retry_state: fn(u32) -> RetryState, reads_clock| {
+            let mut place = ChangingPlace::default();
+            for number in 5..count {
+                place.wrote(Some("status.time".to_owned()), retry_state(number), reads_clock);
+            }
+            place
+        };
+        let finding = |places: &[ChangingPlace]| {
+            let mut all = Unsettled::default();
+            for (nth, place) in places.iter().enumerate() {
+                all.add(&Key::new("n", &nth.to_string()), place);
+            }
+            all.finding()
+        };
+        let young = || place(9, nth, false);
+        assert_eq!(finding(&[]), None);
+        assert_eq!(finding(&[young()]), None, "it may well settle");
+        let changes = "1 parent does not settle: n/1: each reconcile changes status.time; see its Events";
+        let found = finding(&[young(), place(10, nth, false)]);
+        assert_eq!(found, Some(Finding::new(ConditionReason::AnswersChange, changes)));
+        let held = || place(10, |_| HELD, true);
+        let throttled = "2 parents are throttled; the first is n/1: its hook reads the clock, and each reconcile changes status.time; see its Events";
+        let found = finding(&[place(10, nth, false), held(), held()]);
+        assert_eq!(found, Some(Finding::new(ConditionReason::AnswersThrottled, throttled)));
     }
 
     #[test]

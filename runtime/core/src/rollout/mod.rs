@@ -13,6 +13,7 @@ mod laws;
 pub mod record;
 pub mod revisions;
 pub mod step;
+pub mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use metahook_core::api::reason::EventReason;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
-use metahook_core::reconcile::changing_place::{ChangingPlace, Warnings, changed_place, is_watched};
+use metahook_core::reconcile::changing_place::{
+    ChangingPlace, Unsettled, Warnings, changed_place, is_watched,
+};
 use metahook_core::reconcile::outcome::{Changed, Failure, RetryState};
 use metahook_core::reconcile::plan::ReconcilePlan;
 
@@ -21,6 +23,20 @@ impl ChangingPlaces {
     /// How many parents are held back.
     pub(super) fn held_back(&self) -> usize {
         lock(&self.0).values().filter(|place| place.is_held_back()).count()
+    }
+
+    /// Adds the parents that do not settle.
+    pub(super) fn add_to(&self, unsettled: &mut Unsettled) {
+        for (parent, place) in lock(&self.0).iter() {
+            unsettled.add(parent, place);
+        }
+    }
+
+    /// The first parents that are held back, and why.
+    pub(super) fn throttled(&self, max: usize) -> Vec<(Key, String)> {
+        let all = lock(&self.0);
+        let throttled = all.iter().filter(|(_, place)| place.is_held_back());
+        throttled.take(max).filter_map(|(parent, place)| Some((parent.clone(), place.why()?))).collect()
     }
 
     /// To be called where the parent is not watched.

@@ -118,8 +118,10 @@ impl Reconciler {
             let live =
                 self.writer.api.read_as::<Value>(&flapping.id).await.ok().flatten().unwrap_or_default();
             let fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
-            let message =
-                flapping::message(flapping, fields, &[managed_fields::DYNAMIC_MANAGER, &self.manager]);
+            let ours = [managed_fields::DYNAMIC_MANAGER, &*self.manager];
+            let managers = flapping::managers(flapping, fields, &ours);
+            self.parents.histories.note_managers(&parent.key, managers);
+            let message = flapping::message(flapping, fields, &ours);
             self.data.recorder.record(parent, EventReason::ValueFlapping, &message);
         }
     }

@@ -257,6 +257,7 @@ impl Record for Attempt<'_> {
                     reconciler.related.record_hidden(input);
                 }
                 reconciler.record_overlaps(input);
+                reconciler.parents.note_rollout(&parent.key, plan.rollout_wait.as_ref());
                 *lock(&self.changing) = reconciler.changing(parent, plan, self.retry_state);
             }
             Fact::TwoAnswers(hook) => reconciler.record_two_answers(parent, hook),

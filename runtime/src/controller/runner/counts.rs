@@ -8,9 +8,13 @@ use metahook_core::api::{ONLY_FINALIZES, PAUSED};
 use metahook_core::children::differing;
 use metahook_core::counted;
 use metahook_core::object::id::Key;
+use metahook_core::reconcile::api_warnings;
+use metahook_core::reconcile::changing_place::Unsettled;
+use metahook_core::rollout::waiting;
 use metahook_core::settled::Purity;
 
 use crate::controller::reconcile::Reconciler;
+use crate::controller::reconcile::parents::Parents;
 
 /// Message about a controller that is paused itself.
 const PAUSED_BY_SPEC: &str =
@@ -35,6 +39,11 @@ pub(super) struct Counts {
     first_flapping: Option<String>,
     differing: usize,
     first_differing: Option<String>,
+    unsettled: Unsettled,
+    waiting_rollouts: usize,
+    first_waiting_rollout: Option<String>,
+    warned: usize,
+    first_warned: Option<String>,
     trouble: Option<String>,
     /// Why related objects are not in memory.
     too_large: Option<String>,
@@ -67,8 +76,8 @@ impl Counts {
         self.first = self.first.take().or(first);
         let (flapping, first) = controller.parents.histories.flapping(controller.data.elapsed());
         self.flapping += flapping;
-        let first = first.map(|(child, paths)| format!("{child} ({})", paths.join(", ")));
-        self.first_flapping = self.first_flapping.take().or(first);
+        self.first_flapping = self.first_flapping.take().or_else(|| first.map(|child| child.to_string()));
+        self.add_remarks(&controller.parents);
         {
             let differing = controller.parents.differing();
             let (children, first) = differing.count();
@@ -78,6 +87,31 @@ impl Counts {
         let trouble = || controller.data.stores().find_map(|store| store.trouble());
         self.trouble = self.trouble.take().or_else(trouble).or_else(|| controller.related.trouble());
         self.too_large = self.too_large.take().or_else(|| controller.related.too_large());
+    }
+
+    fn add_remarks(&mut self, parents: &Parents) {
+        parents.add_unsettled(&mut self.unsettled);
+        let (rollouts, first) = parents.waiting_rollouts();
+        self.waiting_rollouts += rollouts;
+        self.first_waiting_rollout = self.first_waiting_rollout.take().or(first);
+        let (warned, first) = parents.warned();
+        self.warned += warned;
+        self.first_warned = self.first_warned.take().or(first);
+    }
+
+    pub(super) fn settles(&self, before: &Finding) -> Finding {
+        or_over(self.unsettled.finding(), before, ConditionReason::NoneThrottled)
+    }
+
+    pub(super) fn rollouts(&self, before: &Finding) -> Finding {
+        let first = self.first_waiting_rollout.as_ref();
+        let waits = first.map(|first| waiting::finding(self.waiting_rollouts, first));
+        or_over(waits, before, ConditionReason::NoRolloutWaits)
+    }
+
+    pub(super) fn api_warnings(&self, before: &Finding) -> Finding {
+        let warned = self.first_warned.as_ref().map(|one| api_warnings::finding(self.warned, one));
+        or_over(warned, before, ConditionReason::NoApiWarnings)
     }
 
     /// The worst of all that there is to say. `modules`: the condition `ModulesLoaded`.
@@ -171,6 +205,15 @@ impl Counts {
     }
 }
 
+/// The finding that there is now; where there was one before, that it is over. Else there is no condition.
+fn or_over(now: Option<Finding>, before: &Finding, over: ConditionReason) -> Finding {
+    match (now, before) {
+        (Some(now), _) => now,
+        (None, Finding::Unknown) => Finding::Unknown,
+        (None, Finding::Known { .. }) => Finding::new(over, ""),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,6 +270,24 @@ mod tests {
         let ended = differing(None, &found);
         assert!(matches!(&ended, Finding::Known { reason: ConditionReason::NoneLeft, .. }));
         assert_eq!(differing(None, &ended), ended);
+    }
+
+    #[test]
+    fn rollouts_and_warnings_leave_a_condition_that_says_so() {
+        let reason = |finding: &Finding| match finding {
+            Finding::Known { reason, .. } => Some(*reason),
+            Finding::Unknown => None,
+        };
+        let (none, one) = (Counts::default(), Some("n/p".to_owned()));
+        let some =
+            Counts { first_waiting_rollout: one.clone(), first_warned: one, warned: 1, ..Counts::default() };
+        let unknown = Finding::Unknown;
+        assert_eq!([none.rollouts(&unknown), none.api_warnings(&unknown)], [const { Finding::Unknown }; 2]);
+        assert_eq!(reason(&some.rollouts(&unknown)), Some(ConditionReason::RolloutWaits));
+        assert_eq!(reason(&none.rollouts(&some.rollouts(&unknown))), Some(ConditionReason::NoRolloutWaits));
+        assert_eq!(reason(&some.api_warnings(&unknown)), Some(ConditionReason::WritesWarned));
+        let over = none.api_warnings(&some.api_warnings(&unknown));
+        assert_eq!(reason(&over), Some(ConditionReason::NoApiWarnings));
     }
 
     #[test]

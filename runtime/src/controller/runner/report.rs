@@ -217,6 +217,9 @@ impl Reporter {
             report.ready = counts.ready(&report.modules);
             report.stable = counts.stable();
             report.differing = counts.differing(&report.differing);
+            report.settles = counts.settles(&report.settles);
+            report.rollouts = counts.rollouts(&report.rollouts);
+            report.api_warnings = counts.api_warnings(&report.api_warnings);
             report.pure = purity.map_or(Finding::Unknown, status::purity);
             if let Some(sync) = report.hooks.get_mut(HookName::Sync.as_str()) {
                 sync.pure = purity.map(|purity| purity == Purity::Pure);

@@ -18,14 +18,14 @@ use super::terminal::commands;
 use super::{Tone, badge, id_part, layout, meaning, number, state, tone, wide};
 use crate::dashboard::charts::{Bar, histogram, in_bars, trimmed};
 use crate::dashboard::reader::OneController;
-use crate::status::age;
+use crate::status::renewed;
 
 pub(crate) fn page(site: &Site, one: &OneController, filter: &ParentFilter) -> Markup {
     let OneController { shown, rates, parents } = one;
     let line = &shown.line;
     let place = site.link(&format!("/controllers/{}/{}", line.kind, line.name));
     let fixed = html! { h1 { span .quiet { (line.kind) } " " (line.name) } };
-    let seen = line.seen.map_or_else(|| "never seen".to_owned(), |seen| format!("seen {} ago", age(seen)));
+    let seen = renewed(line.seen);
     let main = html! {
         section #state-of-it data-live {
             p {
@@ -81,7 +81,12 @@ fn conditions(conditions: &[Condition]) -> Markup {
 fn tone_of(condition: &Condition) -> Tone {
     let is = |kinds: &[ConditionType]| kinds.iter().any(|kind| kind.as_str() == condition.kind);
     // True of these needs a look.
-    let is_remark = is(&[ConditionType::ChildrenDiffer, ConditionType::DeletionsHeld, ConditionType::Paused]);
+    let is_remark = is(&[
+        ConditionType::ChildrenDiffer,
+        ConditionType::ApiWarnings,
+        ConditionType::DeletionsHeld,
+        ConditionType::Paused,
+    ]);
     // Without these the controller does not do what it should.
     let is_needed = is(&[
         ConditionType::Ready,
@@ -123,7 +128,7 @@ fn hooks(hooks: &BTreeMap<String, HookStatus>) -> Markup {
                         td { code title=[hook.digest.as_ref()] { (hook.short_digest.as_deref().unwrap_or("–")) } }
                         td { (hook.loaded_at.as_deref().unwrap_or("–")) }
                         td .number {
-                            (hook.instructions_p50.map_or_else(|| "–".to_owned(), |it| number(it.unsigned_abs())))
+                            (hook.shown_median().map_or_else(|| "–".to_owned(), |it| number(it.unsigned_abs())))
                         }
                         @match &hook.latest {
                             Some(latest) => {

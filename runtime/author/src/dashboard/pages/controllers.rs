@@ -77,7 +77,7 @@ fn table(site: &Site, found: &[&RunningLine]) -> Markup {
                     th { "Name" } th { "Kind" } th { "State" }
                     th .number { "Parents" } th .number { "Failing" } th .number { "Paused" }
                     th .number { "Reconciles" } th { span .hidden { "Reconciles over time" } }
-                    th .number { "Seen" }
+                    th .number { "Renewed" }
                 }
             }
             tbody {
@@ -85,7 +85,7 @@ fn table(site: &Site, found: &[&RunningLine]) -> Markup {
                     tr {
                         th scope="row" { a id={ "c-" (line.kind) "-" (line.name) } href=(site.link(&format!("/controllers/{}/{}", line.kind, line.name))) { (line.name) } }
                         td .quiet { (line.kind) }
-                        td { (badge(tone(line), state(line))) }
+                        td { (badge(tone(line), state(line))) " " (line.attention_reasons()) }
                         td .number { (count(line.parents)) }
                         td .number .failure[line.failing.is_some_and(|failing| failing > 0)] { (count(line.failing)) }
                         td .number { (count(line.paused)) }
@@ -135,6 +135,7 @@ mod tests {
             parents: Some(1),
             failing: Some(0),
             paused: Some(0),
+            attention: Vec::new(),
             seen: None,
         };
         RunningLine { line, rates: None }

@@ -34,7 +34,7 @@ fn groups_of(place: &str, title: &str, groups: &[ParentGroup]) -> Markup {
     html! {
         @if !groups.is_empty() {
             h2 { (title) }
-            @for ParentGroup { category, message, count, parents } in groups {
+            @for ParentGroup { category, message, count, parents, .. } in groups {
                 article {
                     p {
                         strong { (counted(*count, "parent", "parents")) } " "

@@ -113,7 +113,7 @@ fn badge(tone: Tone, word: &str) -> Markup {
 
 /// How urgent it is to look at a controller.
 fn tone(line: &ControllerLine) -> Tone {
-    let fails = line.failing.is_some_and(|failing| failing > 0);
+    let fails = line.failing.is_some_and(|failing| failing > 0) || !line.attention.is_empty();
     match &*line.ready {
         "True" if fails || line.reason != ConditionReason::Running.as_str() => Tone::Warn,
         "True" => Tone::Good,

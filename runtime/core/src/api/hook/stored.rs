@@ -18,7 +18,7 @@ pub struct Wasm {
     /// SHA-256 of the module, in hexadecimal, with or without `sha256:` before it. The server runs no other module. Default: any module.
     #[schemars(regex(pattern = r"^(sha256:)?[0-9a-f]{64}$"))]
     pub sha256: Option<String>,
-    /// Any value. The hook gets it as `settings` of each request.
+    /// The hook gets this value as `settings` of each request.
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     pub settings: Option<Value>,
     /// Directories that the hook may read, with a file for each key of a ConfigMap or Secret.
@@ -37,7 +37,7 @@ pub struct Script {
     /// SHA-256 of the script, in hexadecimal, with or without `sha256:` before it. The server runs no other script. Default: any script.
     #[schemars(regex(pattern = r"^(sha256:)?[0-9a-f]{64}$"))]
     pub sha256: Option<String>,
-    /// Any value. The hook gets it as `settings` of each request.
+    /// The hook gets this value as `settings` of each request.
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     pub settings: Option<Value>,
     /// Directories that the hook may read, with a file for each key of a ConfigMap or Secret.

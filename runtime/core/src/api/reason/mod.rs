@@ -210,6 +210,9 @@ pub enum ConditionType {
     Pure,
     ChildrenStable,
     ChildrenDiffer,
+    AnswersSettle,
+    RolloutsProceed,
+    ApiWarnings,
     DeletionsHeld,
     SingleWriter,
     RightsGranted,
@@ -228,6 +231,9 @@ impl ConditionType {
             Self::Pure => "Pure",
             Self::ChildrenStable => "ChildrenStable",
             Self::ChildrenDiffer => "ChildrenDiffer",
+            Self::AnswersSettle => "AnswersSettle",
+            Self::RolloutsProceed => "RolloutsProceed",
+            Self::ApiWarnings => "ApiWarnings",
             Self::DeletionsHeld => "DeletionsHeld",
             Self::SingleWriter => "SingleWriter",
             Self::RightsGranted => "RightsGranted",
@@ -334,6 +340,22 @@ table! {
     LeftByStrategy = ("OnDelete", ConditionType::ChildrenDiffer, true);
     /// No child differs in this way any more.
     NoneLeft = ("NoneDiffers", ConditionType::ChildrenDiffer, false);
+    /// No parent is throttled any more.
+    NoneThrottled = ("NoneThrottled", ConditionType::AnswersSettle, true);
+    /// Parents are reconciled one by one, since each of their reconciles changes something; the message names the first parent, and
+    /// the field that changes each time.
+    AnswersThrottled = ("Throttled", ConditionType::AnswersSettle, false);
+    /// Ten reconciles of a parent or more followed each other and changed the same field, which the message names.
+    AnswersChange = ("ChangesEachTime", ConditionType::AnswersSettle, false);
+    /// No rollout waits for long any more.
+    NoRolloutWaits = ("NoRolloutWaits", ConditionType::RolloutsProceed, true);
+    /// Rollouts have waited for the same child for more than five minutes; the message names the first parent, the child, and what
+    /// that one lacks.
+    RolloutWaits = ("ChildNotReady", ConditionType::RolloutsProceed, false);
+    /// The API server warns about writes, of a field that it drops above all; the message names the first parent and has the text.
+    WritesWarned = ("ApiWarning", ConditionType::ApiWarnings, true);
+    /// The latest writes brought no warning.
+    NoApiWarnings = ("NoWarnings", ConditionType::ApiWarnings, false);
     /// No deletion waits.
     NothingHeld = ("NothingHeld", ConditionType::DeletionsHeld, false);
     /// After a change of the hooks or of the spec, reconciles ask for more deletions than the threshold allows. The message

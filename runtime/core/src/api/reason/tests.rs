@@ -12,7 +12,8 @@ fn test_of_return(reason: ConditionReason) -> Option<&'static str> {
     const SHADOW: &str = "a_shadow_that_failed_agrees_once_it_is_right";
     match reason {
         Running | Loaded | NoModules | AllServed | RequestsAlone | NoForeignChanges | NoneLeft
-        | NothingHeld | LeaderElected | AllGranted | ShadowsAgree | NothingPaused => None,
+        | NoneThrottled | NoRolloutWaits | NoApiWarnings | NothingHeld | LeaderElected | AllGranted
+        | ShadowsAgree | NothingPaused => None,
         ParentsFailing | AllParentsFailing => Some("a_hook_that_traps_changes_nothing_and_heals"),
         LastGoodInUse => Some("which_module_runs_is_told_on_the_controller"),
         WatchBroken => Some("trouble_is_reported_while_it_lasts_before_the_first_list_and_after"),
@@ -36,6 +37,9 @@ fn test_of_return(reason: ConditionReason) -> Option<&'static str> {
         AnswersDiffer => Some("a_hook_that_gives_two_answers_is_named_and_called_each_time"),
         ValueFlapping => Some("c31_children_are_stable_again_after_a_fight"),
         LeftByStrategy => Some("without_a_method_a_child_that_is_there_is_left_as_it_is"),
+        AnswersThrottled | AnswersChange => Some("parents_that_settle_leave_the_condition"),
+        RolloutWaits => Some("a_rollout_that_waits_for_the_same_child_is_counted_after_a_while"),
+        WritesWarned => Some("a_parent_is_warned_about_until_its_object_is_written_without"),
         OtherServer => Some("a_second_server_with_the_same_controllers_is_told_of_until_it_is_gone"),
         RightsMissing => Some("rights_that_the_server_lacks_are_named_before_there_is_a_parent"),
         ShadowsDiffer => Some("a_shadow_that_differs_is_told_by_its_paths_and_changes_nothing"),

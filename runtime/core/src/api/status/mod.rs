@@ -1,5 +1,6 @@
 //! Status of a controller object as it is stored: conditions, modules, counts of parents.
 
+mod attention;
 mod earlier;
 mod report;
 
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use attention::{Attention, attention};
 pub use report::{
     Finding, LAST_SEEN_INTERVAL, ModuleChange, ParentCounts, Report, is_released, next, purity, released,
     seen_again,
@@ -110,6 +112,14 @@ pub struct HookStatus {
     pub earlier: Vec<EarlierVersion>,
 }
 
+impl HookStatus {
+    /// The median of the instructions, never above the most that a call is shown to have used: the median is rounded.
+    pub fn shown_median(&self) -> Option<i64> {
+        let most = self.latest.as_ref().map(|latest| latest.instructions).filter(|most| *most > 0);
+        self.instructions_p50.map(|median| most.map_or(median, |most| median.min(most)))
+    }
+}
+
 /// A version of a hook that ran before, with its last figures.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -163,4 +173,22 @@ pub struct Condition {
     pub last_transition_time: String,
     /// The generation of the spec that the condition is about.
     pub observed_generation: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_shown_as_the_most_at_most() {
+        let shown = |median, most| {
+            let latest = CallFigures { instructions: most, ..CallFigures::default() };
+            let hook = HookStatus { instructions_p50: median, latest: Some(latest), ..HookStatus::default() };
+            hook.shown_median()
+        };
+        assert_eq!(shown(Some(61_000), 60_900), Some(60_900), "the median is rounded");
+        assert_eq!(shown(Some(60_000), 60_900), Some(60_000));
+        assert_eq!(shown(Some(60_000), 0), Some(60_000), "no call used any");
+        assert_eq!(shown(None, 60_900), None);
+    }
 }

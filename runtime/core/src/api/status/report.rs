@@ -23,6 +23,12 @@ pub struct Report {
     pub held: Finding,
     /// There is no such condition where it is unknown.
     pub differing: Finding,
+    /// Likewise.
+    pub settles: Finding,
+    /// Likewise.
+    pub rollouts: Finding,
+    /// Likewise.
+    pub api_warnings: Finding,
     /// There is no such condition where it is unknown.
     pub writer: Finding,
     /// Likewise.
@@ -246,6 +252,9 @@ fn composed(before: &ControllerStatus, report: &Report, now: &str) -> Controller
     ];
     for (kind, finding) in [
         (ConditionType::ChildrenDiffer, &report.differing),
+        (ConditionType::AnswersSettle, &report.settles),
+        (ConditionType::RolloutsProceed, &report.rollouts),
+        (ConditionType::ApiWarnings, &report.api_warnings),
         (ConditionType::SingleWriter, &report.writer),
         (ConditionType::RightsGranted, &report.rights),
         (ConditionType::ShadowAgrees, &report.shadow),

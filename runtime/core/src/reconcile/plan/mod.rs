@@ -66,6 +66,7 @@ pub struct RolloutWait {
     pub children: Claims,
     /// The child that moves now, or that the rollout waits for and what it lacks.
     pub why: String,
+    pub progress: Progress,
 }
 
 /// The parts of an answer that only people read.
@@ -334,8 +335,11 @@ impl ReconcilePlan {
         let condition = step.progress.condition(&input.parent.key.namespace, &history.latest.name);
         step::put_condition(self.decoration.status.get_or_insert_default(), condition);
         self.rollout_moves = matches!(step.progress, Progress::Moved(_));
-        self.rollout_wait = step.progress.why_others_wait(&input.parent.key.namespace).map(|why| {
-            RolloutWait { children: step.claims.iter().skip(1).flatten().cloned().collect(), why }
-        });
+        self.rollout_wait =
+            step.progress.why_others_wait(&input.parent.key.namespace).map(|why| RolloutWait {
+                children: step.claims.iter().skip(1).flatten().cloned().collect(),
+                why,
+                progress: step.progress.clone(),
+            });
     }
 }

@@ -1,5 +1,6 @@
 //! Parents of one kind: those that the controller selects, and what is remembered of each from reconcile to reconcile.
 
+mod histories;
 #[cfg(test)]
 mod tests;
 
@@ -14,12 +15,14 @@ use metahook_core::cache::{Cache, ObjectChange};
 use metahook_core::children::Op;
 use metahook_core::children::deletion_brake::Census;
 use metahook_core::children::differing::{Differing, DifferingChildren};
-use metahook_core::children::write_history::{Drift, WriteHistory};
 use metahook_core::hash::{FastMap, Fingerprint};
 use metahook_core::object::Object;
 use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{Key, ObjectId, Uid};
-use metahook_core::reconcile::api_warnings::ReportedWarnings;
+use metahook_core::reconcile::api_warnings::{ReportedWarnings, WarnedParents};
+use metahook_core::reconcile::changing_place::Unsettled;
+use metahook_core::reconcile::plan::RolloutWait;
+use metahook_core::rollout::waiting::WaitingRollouts;
 use metahook_core::settled::first_failure::FirstFailure;
 use metahook_core::settled::{CacheRevision, SettledParents};
 
@@ -28,6 +31,7 @@ use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::FollowedHooks;
 use crate::controller::reconcile::held_back::ChangingPlaces;
 use crate::sync::lock;
+pub(crate) use histories::WriteHistories;
 
 pub(crate) struct Parents {
     data: Arc<ControllerData>,
@@ -44,6 +48,8 @@ pub(crate) struct Parents {
     differing: Mutex<DifferingChildren>,
     /// Parents about whose writes the API server never warned have no entry.
     api_warnings: Mutex<FastMap<Key, ReportedWarnings>>,
+    warned: Mutex<WarnedParents>,
+    rollouts: Mutex<WaitingRollouts>,
 }
 
 type Warnings = BTreeMap<EventReason, BTreeSet<String>>;
@@ -67,6 +73,8 @@ impl Parents {
             warnings: Mutex::default(),
             differing: Mutex::default(),
             api_warnings: Mutex::default(),
+            warned: Mutex::default(),
+            rollouts: Mutex::default(),
         }
     }
 
@@ -242,17 +250,49 @@ impl Parents {
     /// Records what the API server has against a write for a parent, each text once for a parent, a kind of objects and a
     /// version of the hooks.
     pub(crate) fn record_api_warnings(&self, parent: &Key, op: &Op, texts: &[String]) {
+        let hooks = self.identity();
         if texts.is_empty() {
+            lock(&self.warned).wrote(hooks, parent, op.id(), None);
             return;
         }
         let Some(parent) = self.data.parents.get(parent) else { return };
+        lock(&self.warned).wrote(hooks, &parent.key, op.id(), texts.first());
         let (id, mut all) = (op.id(), lock(&self.api_warnings));
-        let (told, hooks) =
-            (all.or_default(&parent.key), self.hooks.loaded().ok().map(|hooks| hooks.identity));
+        let told = all.or_default(&parent.key);
         for text in texts.iter().filter(|text| told.is_new(hooks, &id.resource.gvk.kind, text)) {
             let message = format!("{} {id}: the API server warns: {text}", op.verb());
             self.data.recorder.record(&parent, EventReason::ApiWarning, &message);
         }
+    }
+
+    /// The version of the hooks that is called now.
+    fn identity(&self) -> Option<Fingerprint> {
+        self.hooks.loaded().ok().map(|hooks| hooks.identity)
+    }
+
+    /// The number of parents about whose objects the API server warned last, and one of them.
+    pub(crate) fn warned(&self) -> (usize, Option<String>) {
+        lock(&self.warned).count(self.identity())
+    }
+
+    /// Remembers whether the rollout of a parent waits for a child.
+    pub(crate) fn note_rollout(&self, parent: &Key, wait: Option<&RolloutWait>) {
+        lock(&self.rollouts).note(parent, wait.map(|wait| &wait.progress), self.data.elapsed());
+    }
+
+    /// The number of rollouts that have waited for the same child for long, and the first.
+    pub(crate) fn waiting_rollouts(&self) -> (usize, Option<String>) {
+        lock(&self.rollouts).long(self.data.elapsed())
+    }
+
+    /// Adds the parents that do not settle.
+    pub(crate) fn add_unsettled(&self, unsettled: &mut Unsettled) {
+        self.changing.add_to(unsettled);
+    }
+
+    /// The first parents that are held back, and why.
+    pub(crate) fn first_throttled(&self, max: usize) -> Vec<(Key, String)> {
+        self.changing.throttled(max)
     }
 
     /// The parents that are held back, as what is written for them triggers one reconcile after the other.
@@ -267,6 +307,8 @@ impl Parents {
         lock(&self.differing).note(parent, None);
         lock(&self.warnings).remove(parent);
         lock(&self.api_warnings).remove(parent);
+        lock(&self.warned).forget(parent);
+        lock(&self.rollouts).note(parent, None, Duration::ZERO);
         lock(&self.data.causes).forget(parent);
         let id = ObjectId { resource: Arc::clone(&self.data.parents.resource), key: parent.clone() };
         self.data.brake.with(|brake, now| brake.forget(&id, now));
@@ -290,62 +332,4 @@ fn replace(
         all.remove(parent);
     }
     before
-}
-
-/// Write histories of all parents: how the API server changes the values that are written.
-#[derive(Default)]
-pub(crate) struct WriteHistories(Mutex<Histories>);
-
-#[derive(Default)]
-struct Histories {
-    /// Parents with an empty history have no entry.
-    histories: FastMap<Key, Arc<WriteHistory>>,
-    /// The parents that have or had children with flapping values, so that counting them takes no walk over all.
-    flapping: BTreeSet<Key>,
-}
-
-impl WriteHistories {
-    pub(crate) fn of(&self, parent: &Key) -> Arc<WriteHistory> {
-        lock(&self.0).histories.get(parent).cloned().unwrap_or_default()
-    }
-
-    pub(crate) fn change<T>(&self, parent: &Key, change: impl FnOnce(&mut WriteHistory) -> T) -> T {
-        let mut state = lock(&self.0);
-        let history = Arc::make_mut(state.histories.or_default(parent));
-        let changed = change(history);
-        if history.is_empty() {
-            state.histories.remove(parent);
-            state.flapping.remove(parent);
-        }
-        changed
-    }
-
-    /// Drift of a child was corrected at `now`.
-    pub(crate) fn drift_corrected(&self, parent: &Key, drift: &Drift, now: Duration) {
-        let mut state = lock(&self.0);
-        let history = Arc::make_mut(state.histories.or_default(parent));
-        history.drift_corrected(drift, now);
-        if history.is_flapping(now) {
-            state.flapping.insert(parent.clone());
-        }
-    }
-
-    pub(crate) fn forget(&self, parent: &Key) {
-        let mut state = lock(&self.0);
-        state.histories.remove(parent);
-        state.flapping.remove(parent);
-    }
-
-    /// The number of children with flapping values at `now`, and the first of them with its paths. Time alone ends flapping: a
-    /// parent whose children stay as they are is settled, and no reconcile of it says so.
-    pub(crate) fn flapping(&self, now: Duration) -> (usize, Option<(ObjectId, Vec<String>)>) {
-        let mut state = lock(&self.0);
-        let Histories { histories, flapping } = &mut *state;
-        flapping.retain(|parent| histories.get(parent).is_some_and(|history| history.is_flapping(now)));
-        let histories = flapping.iter().filter_map(|parent| histories.get(parent));
-        let mut all = histories.flat_map(|history| history.flapping(now));
-        let first =
-            all.next().map(|(id, paths)| (id.clone(), paths.into_iter().map(str::to_owned).collect()));
-        (usize::from(first.is_some()) + all.count(), first)
-    }
 }

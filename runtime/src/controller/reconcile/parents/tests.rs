@@ -1,9 +1,11 @@
 //! Tests of the parents of one kind.
 
+use metahook_core::children::write_history::Drift;
 use metahook_core::json::difference::{Change, Difference};
 use metahook_core::object::id::{Gvk, Resource};
 use serde_json::json;
 
+use super::histories::FlappingChild;
 use super::*;
 
 fn drift(name: &str) -> Drift {
@@ -34,7 +36,13 @@ fn flapping_children_are_counted_without_a_walk() {
     (0..parents).for_each(|_| assert_eq!(histories.flapping(Duration::ZERO), (0, None)));
     let (one, two) = (Key::new("n", "1"), Key::new("n", "2"));
     (1..9).for_each(|second| [&one, &two].into_iter().for_each(|parent| correct(parent, second)));
-    let flapping = |count, name| (count, Some((drift(name).id, vec!["spec.x".to_owned()])));
+    let flapping = |count, name| {
+        let (id, paths, by) = (drift(name).id, vec!["spec.x".to_owned()], "kubectl".to_owned());
+        (count, Some(FlappingChild { id, paths, by }))
+    };
+    for parent in [&one, &two] {
+        histories.note_managers(parent, "kubectl".to_owned());
+    }
     let now = Duration::from_secs(8);
     assert_eq!(histories.flapping(now), flapping(2, "1"));
     histories.forget(&one);
