@@ -88,8 +88,9 @@ pub(crate) async fn what_became_of_a_child_is_explained_also_when_it_is_gone(
     test.store("hook", &children(&["kept"])?).await?;
     test.config_maps().until_gone("dropped").await?;
     let gone = ["module changed", "delete      ConfigMap ", "the answer of the sync hook does not list it"];
+    until_explained(test, server, ["cm", "dropped"], &gone).await?;
     let unknown =
-        explain(test, server, ["cm", "dropped"], &[]).await.err().context("a short name is not known")?;
+        explain(test, server, ["cmm", "dropped"], &[]).await.err().context("there is no such kind")?;
     ensure!(
         format!("{unknown:#}").contains("reconciles or makes objects of this kind; those that are: "),
         "{unknown:#}"
