@@ -6,7 +6,7 @@ use std::sync::Arc;
 use metahook_core::object::id::{Gvr, Key, ObjectId, Resource};
 use metahook_server::cluster::discovery::{Discovery, DiscoveryError};
 
-use crate::controllers::{full_name, is_named};
+use crate::controllers::{full_name, full_plural, is_named};
 
 /// Kinds that a message names.
 const MAX_NAMES: usize = 10;
@@ -67,12 +67,45 @@ pub(crate) fn one_of(
             };
             Err(NameError::UnknownKind { kind: kind.to_owned(), deals, known })
         }
-        [first, ..] => Err(NameError::SeveralKinds {
-            kind: kind.to_owned(),
-            found: names(&found),
-            example: full_name(first),
-        }),
+        several => Err(several_kinds(kind, several)),
     }
+}
+
+/// The kind that a word names, also where the word is its singular or a short name.
+pub(crate) async fn find_kind<E: From<NameError> + From<DiscoveryError>>(
+    discovery: &Discovery,
+    kind: &str,
+    deals: &'static str,
+    known: &BTreeSet<Arc<Resource>>,
+) -> Result<Arc<Resource>, E> {
+    let unknown = match one_of(kind, deals, known) {
+        Err(unknown @ NameError::UnknownKind { .. }) => unknown,
+        found => return Ok(found?),
+    };
+    // Most words need no further question to the API server.
+    let mut named = BTreeSet::new();
+    for resource in known {
+        if is_otherwise_named(resource, &discovery.other_names(resource).await?, kind) {
+            named.insert(Arc::clone(resource));
+        }
+    }
+    let known: Vec<_> = named.iter().collect();
+    match known.as_slice() {
+        [] => Err(unknown.into()),
+        [one] => Ok(Arc::clone(one)),
+        several => Err(several_kinds(kind, several).into()),
+    }
+}
+
+/// Whether a word is one of these names of a kind, with or without its group.
+fn is_otherwise_named(resource: &Resource, names: &[String], word: &str) -> bool {
+    let is = |name: &str| name.eq_ignore_ascii_case(word);
+    names.iter().any(|name| is(name) || is(&full_plural(name, &resource.gvk.group)))
+}
+
+fn several_kinds(kind: &str, found: &[&Arc<Resource>]) -> NameError {
+    let example = found.first().map(|one| full_name(one)).unwrap_or_default();
+    NameError::SeveralKinds { kind: kind.to_owned(), found: names(found), example }
 }
 
 /// Names for a message, the first ones of many.
@@ -115,6 +148,18 @@ mod tests {
         let error = found("things", &known).unwrap_err();
         assert!(error.contains("\"things\"") && error.ends_with("hellos.example.com"), "{error}");
         assert!(found("things", &[]).unwrap_err().ends_with("there are no controllers"));
+    }
+
+    #[test]
+    fn a_singular_and_a_short_name_name_a_kind_too() {
+        let shards = kind("example.com/v1", "Cell", "clusters");
+        let names = ["shard", "sh"].map(str::to_owned);
+        for word in ["shard", "sh", "Shard", "shard.example.com", "sh.example.com"] {
+            assert!(is_otherwise_named(&shards, &names, word), "{word}");
+        }
+        for word in ["", "s", "shards", "sh.other.com"] {
+            assert!(!is_otherwise_named(&shards, &names, word), "{word}");
+        }
     }
 
     #[test]

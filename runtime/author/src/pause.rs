@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::controllers::{self, FindError, KINDS, is_named, resource};
-use crate::object_names::{NameError, object_id, one_of, served};
+use crate::object_names::{NameError, find_kind, object_id, served};
 
 /// The cluster is looked at so often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(300);
@@ -104,7 +104,8 @@ impl Pauser {
                 hosted.push((name, controller));
             }
         }
-        let resource = one_of(kind, "reconciles", &served(&discovery, parents).await?)?;
+        let parents = served(&discovery, parents).await?;
+        let resource = find_kind::<PauseError>(&discovery, kind, "reconciles", &parents).await?;
         let of_kind = resource.gvr();
         let tells = |(name, controller): (String, Value)| tells(&controller, &of_kind).then_some(name);
         let tell = hosted.into_iter().filter_map(tells).collect();

@@ -2,6 +2,7 @@
 
 pub mod follow;
 mod text;
+mod unremembered;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,9 +16,10 @@ use metahook_server::cluster::objects::RequestError;
 
 use crate::controllers::{KINDS, resource};
 use crate::inspected_server::{InspectError, Inspector, Question, ServerError, Servers};
-use crate::object_names::{NameError, object_id, one_of, served};
+use crate::object_names::{self, NameError, object_id, served};
 pub(crate) use text::{duration, end, name, readable_time, rows, settled};
 pub use text::{print, print_following, print_gaps};
+pub use unremembered::Unremembered;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
@@ -91,7 +93,7 @@ async fn find_kind(
             named.extend(children_of(&controller));
         }
     }
-    Ok(one_of(kind, "reconciles or makes", &served(discovery, named).await?)?)
+    object_names::find_kind(discovery, kind, "reconciles or makes", &served(discovery, named).await?).await
 }
 
 /// What all servers know of an object, also those that are not reached yet.

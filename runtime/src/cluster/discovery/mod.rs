@@ -1,5 +1,6 @@
 //! Discovery: the resources that the API server serves now, and what it publishes about the lists of a kind.
 
+mod names;
 mod open_api;
 #[cfg(test)]
 mod tests;

@@ -29,6 +29,19 @@ async fn a_kind_is_found_in_another_version_than_the_one_that_is_no_longer_serve
 }
 
 #[tokio::test]
+async fn the_singular_and_short_names_of_a_kind_are_found() {
+    let list = r#"{"resources":[
+        {"name":"clusters/status","kind":"Cell","namespaced":true,"singularName":""},
+        {"name":"clusters","kind":"Cell","namespaced":true,"singularName":"shard","shortNames":["sh"]},
+        {"name":"things","kind":"Thing","namespaced":true}]}"#;
+    let discovery = Discovery::new(fake::answering(move |_| Response::builder().body(list.to_owned()).ok()));
+    for (plural, expected) in [("clusters", &["shard", "sh"][..]), ("things", &[])] {
+        let resource = discovery.resolve(&Gvr::new("e.com/v1", plural)).await.unwrap();
+        assert_eq!(discovery.other_names(&resource).await.unwrap(), expected);
+    }
+}
+
+#[tokio::test]
 async fn a_broken_aggregated_api_is_named_with_its_api_service() {
     let answered = async |status: u16, body: &'static str, gvr: Gvr| {
         let api = fake::answering(move |_| Response::builder().status(status).body(body.to_owned()).ok());
