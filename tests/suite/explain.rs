@@ -106,7 +106,10 @@ pub(crate) async fn what_became_of_a_child_is_explained_also_when_it_is_gone(
     ensure!(json["reconciles"].as_array().map(Vec::len) == Some(1), "{json}");
     ensure!(text(&json, "/reconciles/0/parent/name") == "p", "{json}");
     let none = explain(test, server, [&kind, "nobody"], &[]).await?;
-    ensure!(none.contains("the server remembers no reconcile of it"), "{none}");
+    ensure!(
+        none.contains("there is no such object") && none.contains("lists those that there are"),
+        "{none}"
+    );
     Ok(())
 }
 
@@ -191,6 +194,48 @@ pub(crate) async fn explain_shows_no_secret_and_refuses_users_without_rights(
         ensure!(format!("{refused:#}").contains(&says), "{refused:#}");
     }
     Ok(())
+}
+
+pub(crate) async fn rules_that_find_nothing_and_held_deletions_are_explained(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.define_kind().await?;
+    let answer = |children: usize| {
+        let child =
+            |nth| config_map(&format!("child-{nth}"), json!({}), json!({ "n": children.to_string() }));
+        wasm::answers(&json!({ "children": (0..children).map(child).collect::<Vec<_>>() }))
+    };
+    test.store("hook", &answer(10)?).await?;
+    let labels = json!({ "matchLabels": { "role": "prices" } });
+    let rule = json!({ "apiVersion": "v1", "resource": "configmaps", "labelSelector": labels });
+    test.store("rules", &wasm::answers(&json!({ "relatedResources": [rule] }))?).await?;
+    let server = server(test)?;
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(test.hook("hook"));
+    test.host(controller.customized_by(test.hook("rules"))).await?;
+    let kind = kind(test);
+    test.create(test.parent("p")).await?;
+    let rules = [" 1 rule, 0 objects", "rule        asks for configmaps", "role=prices: finds nothing"];
+    until_explained(test, server, [&kind, "p"], &rules).await?;
+
+    let accepted =
+        |cc: &Value| cc["status"]["settled"] == 1 && !text(cc, "/status/deletions/accepted").is_empty();
+    test.until_controller("settled with its first module", accepted).await?;
+    test.store("hook", &answer(0)?).await?;
+    let name = test.name().to_owned();
+    let rollback = format!("way out     where the change was wrong: metahook rollback {name}");
+    let held = [
+        "the answer deletes 10 children: nothing is written",
+        "held        delete ConfigMap ",
+        &rollback,
+        "metahook.dev/allow-deletions=",
+    ];
+    until_explained(test, server, [&kind, "p"], &held).await?;
+    let said = until_explained(test, server, ["cm", "child-9"], &["held        delete ConfigMap "]).await?;
+    let (_, digest) = said.split_once("metahook.dev/allow-deletions=").context("no digest")?;
+    let digest = digest.lines().next().context("no digest")?;
+    let agreed = json!({ "metadata": { "annotations": { "metahook.dev/allow-deletions": digest } } });
+    test.controllers().merge(&name, &agreed).await?;
+    test.config_maps().until_gone("child-9").await
 }
 
 pub(crate) async fn triggers_of_a_settled_parent_are_explained(test: &mut Fixture) -> Result<()> {

@@ -514,6 +514,7 @@ fn of_authors() -> Vec<Test> {
             what_became_of_a_child_is_explained_also_when_it_is_gone,
             a_failing_and_a_paused_parent_are_explained,
             explain_shows_no_secret_and_refuses_users_without_rights,
+            rules_that_find_nothing_and_held_deletions_are_explained,
             triggers_of_a_settled_parent_are_explained,
             new_reconciles_are_followed_also_after_a_restart,
             what_a_rollout_waits_for_is_explained,

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::controllers::{self, FindError, KINDS, is_named, resource};
-use crate::object_names::{NameError, object_id, find_kind, served};
+use crate::object_names::{NameError, find_kind, object_id, served};
 
 /// The cluster is looked at so often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(300);

@@ -70,6 +70,9 @@ impl ExplainFlags {
             return until_signal(following).await;
         }
         let (id, mut explained) = asking.explain(&self.kind, &self.name).await?;
+        if self.output == Output::Text && explained.says_nothing() {
+            return Ok(writeln!(out, "{}", escape(&asking.unremembered(&id).await?.to_string()))?);
+        }
         if self.output == Output::Text {
             return Ok(print(out, &TracedObject::new(&id.resource, &id.key), &explained, max)?);
         }

@@ -190,6 +190,8 @@ mod tests {
             next_us: None,
             next_resync_us: None,
             settled: None,
+            repeated: None,
+            throttled: None,
         };
         PrintedTrace::new((&greetings(), key), trace)
     }

@@ -25,7 +25,7 @@ use metahook_core::overview::{ControllerAnswer, ControllersAnswer};
 use metahook_core::recording::RecordedAnswer;
 use metahook_core::recording::buffer::{FetchedLines, Subject};
 use metahook_core::settled::parent_state::ParentState;
-use metahook_core::trace::{Explained, ReconcileTrace, TracedObject};
+use metahook_core::trace::{Explained, ReconcileTrace, TracedObject, TracedStep};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -42,6 +42,9 @@ const MAX_REQUESTS: usize = 4;
 
 /// Parents whose reconciles one answer shows.
 const MAX_PARENTS: usize = 20;
+
+/// Kinds and namespaces of related objects that are reviewed for one answer.
+const MAX_REVIEWS: usize = 20;
 
 /// Reviews may wait for the API server, and a connection ends after ten seconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
@@ -250,7 +253,40 @@ impl Inspection {
             }
         }
         reconciles.retain(|trace| !hidden.iter().any(|parent| parent.is(&trace.parent)));
+        self.hide_rules(user, &mut reconciles).await?;
         Ok(Explained { version: version(), reconciles, hidden_parents: hidden.len() })
+    }
+}
+
+impl Inspection {
+    /// Leaves the names and numbers of related objects out that the user may not list: a user may be let write the names in a
+    /// parent, and learn so which objects there are.
+    async fn hide_rules(&self, user: &User, reconciles: &mut [ReconcileTrace]) -> Result<(), Refusal> {
+        let mut reviewed: Vec<(TracedObject, bool)> = Vec::new();
+        let steps = reconciles.iter_mut().flat_map(|trace| trace.steps.iter_mut());
+        let rules: Vec<_> = steps.flat_map(|step| step.rules().iter_mut()).collect();
+        for rule in rules {
+            let reach = rule.reach();
+            let known = reviewed.iter().find(|(known, _)| known.is(&reach)).map(|(_, may)| *may);
+            let may = match known {
+                Some(may) => may,
+                None if reviewed.len() >= MAX_REVIEWS => false,
+                None => {
+                    let may = match self.guard.may_list(user, &reach).await {
+                        Ok(()) => true,
+                        Err(Refusal::Forbidden { .. }) => false,
+                        Err(refusal) => return Err(refusal),
+                    };
+                    reviewed.push((reach, may));
+                    may
+                }
+            };
+            if !may {
+                rule.hide();
+            }
+        }
+        reconciles.iter_mut().flat_map(|trace| &mut trace.steps).for_each(TracedStep::recount);
+        Ok(())
     }
 }
 

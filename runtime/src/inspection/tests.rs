@@ -32,6 +32,16 @@ fn shared() -> TracedObject {
     TracedObject::new(&maps, &Key::new("n", "shared"))
 }
 
+/// Rules about ConfigMaps of the namespaces `n` and `m`, by name.
+fn related() -> TracedStep {
+    let rule = |namespace: &str| json!({ "apiVersion": "v1", "resource": "configmaps", "namespace": namespace, "names": ["x"], "objects": 1 });
+    let found = [rule("n"), rule("m")];
+    serde_json::from_value(
+        json!({ "step": "related", "tookUs": 1, "rules": 2, "objects": 2, "found": found }),
+    )
+    .unwrap()
+}
+
 fn add(traces: &Traces, key: &Key) {
     let resource = greetings();
     let trace = ReconcileTrace {
@@ -43,12 +53,14 @@ fn add(traces: &Traces, key: &Key) {
         took_us: 1,
         cause: "spec changed".to_owned(),
         changed_fields: Vec::new(),
-        steps: vec![TracedStep::Read { object: shared() }],
+        steps: vec![TracedStep::Read { object: shared() }, related()],
         left_out: 0,
         end: TraceEnd::Unchanged,
         next_us: None,
         next_resync_us: None,
         settled: None,
+        repeated: None,
+        throttled: None,
     };
     let of_controller = traces.of_controller(("CompositeController", "c"), &resource);
     of_controller.add(|| (key, PrintedTrace::new((&resource, key), trace)));
@@ -118,6 +130,16 @@ async fn of_a_child_the_reconciles_of_parents_that_the_user_may_not_get_are_left
     let shown: Vec<_> =
         answer["reconciles"].as_array().unwrap().iter().map(|it| &it["parent"]["namespace"]).collect();
     assert_eq!(shown, ["n"]);
+}
+
+#[tokio::test]
+async fn names_and_numbers_of_related_objects_that_the_user_may_not_list_are_left_out() {
+    let (status, answer) = ask(PATH, "Host: localhost:1\r\nAuthorization: Bearer good\r\n").await;
+    let [own, other] = [0, 1].map(|at| answer["reconciles"][0]["steps"][1]["found"][at].clone());
+    assert_eq!((status, &own["names"], &own["objects"]), (200, &json!(["x"]), &json!(1)), "{answer}");
+    assert_eq!((&other["namespace"], &other["moreNames"]), (&json!("m"), &json!(1)));
+    assert_eq!(answer["reconciles"][0]["steps"][1]["objects"], json!(1), "no sum tells of it either");
+    assert!(other.get("names").is_none() && other.get("objects").is_none(), "{other}");
 }
 
 #[tokio::test]

@@ -281,12 +281,15 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         }
         let mut next = entry.budget;
         next.charge(time);
+        let next = self.throttle.pace(next, now);
+        let wait = if let Pace::At(at) = next { at.saturating_sub(time) } else { Duration::ZERO };
         let retry_state = RetryState {
             failures: entry.failures,
             self_triggered: entry.self_triggered,
             in_a_row: entry.budget.in_a_row(),
             others_changed: entry.since.take().is_some_and(|cause| cause <= Cause::Related),
-            next: self.throttle.pace(next, now),
+            next,
+            wait,
         };
         Some((key, retry_state))
     }

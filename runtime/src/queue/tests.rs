@@ -9,8 +9,14 @@ use metahook_core::pacing::self_triggered::{Pace, SelfTriggerLimits};
 
 use super::*;
 
-const BEFORE: RetryState =
-    RetryState { failures: 0, self_triggered: false, in_a_row: 0, others_changed: false, next: Pace::AtOnce };
+const BEFORE: RetryState = RetryState {
+    failures: 0,
+    self_triggered: false,
+    in_a_row: 0,
+    others_changed: false,
+    next: Pace::AtOnce,
+    wait: Duration::ZERO,
+};
 
 pub(super) fn queue() -> Queue<u32> {
     static NONE: LazyLock<Arc<str>> = LazyLock::new(Arc::default);

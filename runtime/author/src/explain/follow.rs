@@ -170,6 +170,8 @@ mod tests {
             next_us: None,
             next_resync_us: None,
             settled: None,
+            repeated: None,
+            throttled: None,
         }
     }
 

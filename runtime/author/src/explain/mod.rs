@@ -2,6 +2,7 @@
 
 pub mod follow;
 mod text;
+mod unremembered;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::inspected_server::{InspectError, Inspector, Question, ServerError, Se
 use crate::object_names::{self, NameError, object_id, served};
 pub(crate) use text::{duration, end, name, readable_time, rows, settled};
 pub use text::{print, print_following, print_gaps};
+pub use unremembered::Unremembered;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {

@@ -32,6 +32,7 @@ impl Reconciled {
             Fact::Warnings(..)
             | Fact::Event(..)
             | Fact::Differing(_)
+            | Fact::Held { .. }
             | Fact::StatusLeft(_)
             | Fact::TwoAnswers(_) => {}
         }

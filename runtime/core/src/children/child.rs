@@ -34,7 +34,8 @@ pub(super) struct Child<'a> {
 }
 
 pub(super) enum Decision {
-    Do(Op),
+    /// The places that it changes, where an object is there.
+    Do(Op, Vec<Difference>),
     /// Another client changed these values.
     CorrectDrift(Op, Vec<Difference>),
     Leave(Skip),
@@ -160,7 +161,7 @@ impl Child<'_> {
         } else {
             probe(replace, self.recreate(object))
         };
-        Ok(self.correct_drift(op, if drifted { drift } else { Vec::new() }, past))
+        Ok(self.correct_drift(op, drift, drifted, past))
     }
 
     fn apply_server_side(
@@ -191,7 +192,7 @@ impl Child<'_> {
         }
         if annotation(observed, LAST_APPLIED).is_some() {
             let (id, uid) = (self.id.clone(), object.uid.clone());
-            return Decision::Do(Op::HandOver { id, uid, manager: Arc::clone(manager) });
+            return Decision::Do(Op::HandOver { id, uid, manager: Arc::clone(manager) }, differences);
         }
         let is_another_answer = past.history.has_applied_other(self.id, object, applied_print(&body));
         // Another object of that name is none of ours.
@@ -210,16 +211,23 @@ impl Child<'_> {
             true if in_place => probe(write.clone(), write),
             true => probe(write, self.recreate(object)),
         };
-        self.correct_drift(op, if applied { differences } else { Vec::new() }, past)
+        self.correct_drift(op, differences, applied, past)
     }
 
-    fn correct_drift(&self, op: Op, drift: Vec<Difference>, past: PastWrites<'_>) -> Decision {
-        if drift.is_empty() {
-            return Decision::Do(op);
+    /// `is_drift`: the answer is what it was, so that another client has changed these places.
+    fn correct_drift(
+        &self,
+        op: Op,
+        changes: Vec<Difference>,
+        is_drift: bool,
+        past: PastWrites<'_>,
+    ) -> Decision {
+        if !is_drift || changes.is_empty() {
+            return Decision::Do(op, changes);
         }
-        match past.wait(self.id, &drift) {
-            Some(pause) => Decision::Wait(pause, drift),
-            None => Decision::CorrectDrift(op, drift),
+        match past.wait(self.id, &changes) {
+            Some(pause) => Decision::Wait(pause, changes),
+            None => Decision::CorrectDrift(op, changes),
         }
     }
 

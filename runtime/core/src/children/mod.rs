@@ -142,6 +142,8 @@ pub struct Plan {
     pub skips: Vec<(ObjectId, Skip)>,
     /// Children that no decision can be made about; the others go on.
     pub problems: Vec<(ObjectId, Problem)>,
+    /// Places that other operations change of the first children that are there, for people.
+    pub changes: Vec<(ObjectId, Vec<String>)>,
     /// Drift that operations correct: the desired values are the same as before.
     pub drifts: Vec<Drift>,
     /// Drift that another client keeps causing, and that is left alone for a while.

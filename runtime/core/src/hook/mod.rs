@@ -17,7 +17,7 @@ pub(crate) use fault::AnswerWarnings;
 pub use fault::{AnswerWarning, ResponseError, ignored};
 
 /// The part of its budget that a call used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Usage {
     pub instructions: u64,
     /// The largest linear memory, in bytes.

@@ -158,6 +158,8 @@ mod tests {
             next_us: None,
             next_resync_us: None,
             settled: None,
+            repeated: None,
+            throttled: None,
         }
     }
 

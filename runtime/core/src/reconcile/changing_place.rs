@@ -30,6 +30,18 @@ const RATIONED: &str = "The hook reads the clock, and each reconcile of this obj
 
 const THROTTLED: &str = "What the controller writes for this object triggers one reconcile after the other, more than --self-triggered-max. From now on there is one each 10 s, until another client changes the object's spec, labels or annotations. Change the hook so that its answers settle";
 
+const SHARED: &str = "More than ten reconciles of this object in a row wrote something. The next one waits for its turn among the throttled objects of the controller (--self-triggered-rate)";
+
+/// Why the next reconcile waits after one that wrote something.
+pub fn why_the_next_waits(warnings: &Warnings, retry_state: RetryState) -> Option<String> {
+    let in_turn = || match &warnings.unsettled {
+        _ if retry_state.next != Pace::Throttled => None,
+        Some(unsettled) => Some(format!("{SHARED}. {unsettled}")),
+        None => Some(SHARED.to_owned()),
+    };
+    warnings.throttled.clone().or_else(in_turn)
+}
+
 /// Whether a reconcile that writes something is followed by none at all for a while. Those that only share a rate are no sign of
 /// a fault: a parent may well have a hundred children that become ready one after the other.
 pub fn is_held_back(retry_state: RetryState) -> bool {
@@ -106,7 +118,7 @@ pub struct ChangingPlace {
 }
 
 /// Warnings of one reconcile.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Warnings {
     /// The parent is held back.
     pub throttled: Option<String>,
@@ -170,6 +182,7 @@ mod tests {
             in_a_row: 300,
             others_changed: false,
             next: Pace::AtOnce,
+            wait: Duration::ZERO,
         }
     };
 
@@ -289,5 +302,17 @@ mod tests {
             throttled.starts_with("The hook reads the clock") && throttled.ends_with("is a"),
             "{throttled}"
         );
+    }
+
+    #[test]
+    fn why_the_next_reconcile_waits_is_said() {
+        let none = Warnings::default();
+        assert_eq!(why_the_next_waits(&none, nth(3)), None);
+        let shares = RetryState { next: Pace::Throttled, ..nth(12) };
+        assert_eq!(why_the_next_waits(&none, shares).as_deref(), Some(SHARED));
+        let unsettled = Warnings { unsettled: Some("It never settles".to_owned()), throttled: None };
+        assert_eq!(why_the_next_waits(&unsettled, shares).unwrap(), format!("{SHARED}. It never settles"));
+        let held = Warnings { throttled: Some("held back".to_owned()), ..unsettled };
+        assert_eq!(why_the_next_waits(&held, HELD).as_deref(), Some("held back"));
     }
 }

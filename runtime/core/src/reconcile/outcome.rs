@@ -76,6 +76,8 @@ pub struct RetryState {
     pub others_changed: bool,
     /// When the next one may run, if this one writes something.
     pub next: Pace,
+    /// How long `next` is away when this one is handed out; zero where it is no time.
+    pub wait: Duration,
 }
 
 /// Effect of a reconcile on the cluster.
@@ -161,7 +163,7 @@ pub struct ReconcileProgress {
 }
 
 /// Why the status that the hook wants is not written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StatusLeft {
     /// The parent has it.
@@ -206,6 +208,7 @@ mod tests {
         in_a_row: 0,
         others_changed: false,
         next: Pace::AtOnce,
+        wait: Duration::ZERO,
     };
 
     fn failure(retry: Retry) -> Result<Changed, Failure> {

@@ -22,7 +22,7 @@ use crate::decorator::conflicts::Resolution;
 use crate::hash::Fingerprint;
 use crate::hook::Usage;
 use crate::object::cached::CachedObject;
-use crate::object::id::{Gvk, Key, ObjectId, Resource};
+use crate::object::id::{Gvk, Key, ObjectId, Resource, Uid};
 use crate::object::selector::Selector;
 use crate::object::{ChildMap, Object};
 use crate::reconcile::config::ControllerConfig;
@@ -281,6 +281,8 @@ pub enum Fact<'a> {
     Differing(Option<&'a Differing>),
     /// The plan is made, and nothing of it is carried out.
     Planned { input: &'a ReconcileInput, plan: &'a ReconcilePlan, customized: &'a [Customized] },
+    /// The plan deletes these children, and the deletion brake holds all of it. `version`: that of the hooks.
+    Held { deletions: &'a [(&'a ObjectId, &'a Uid)], version: Fingerprint },
     /// The status that the hook wants is not written.
     StatusLeft(StatusLeft),
     /// A hook gave two answers to one request. The first time only.

@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use crate::api::hook::HookName;
 use crate::children::Skip;
+use crate::hash::Fingerprint;
 use crate::hook::Usage;
-use crate::object::id::ObjectId;
+use crate::json::difference::places;
+use crate::object::id::{ObjectId, Uid};
 use crate::reconcile::outcome::StatusLeft;
 use crate::reconcile::plan::ReconcilePlan;
 use crate::reconcile::ports::{FoundObjects, PortError};
-use crate::{error_chain, shorten, shorten_middle};
+use crate::related::found::FoundByRule;
+use crate::{error_chain, shorten_middle};
 
 /// Steps, and decisions of a plan, that are kept: a parent may have ten thousand children.
 pub(super) const MAX_STEPS: usize = 1000;
 
-/// Places of drift that are kept of a child.
-const MAX_PLACES: usize = 5;
-
-/// Bytes of one.
-const MAX_PLACE: usize = 100;
+/// Children of a plan that is held that are named.
+const MAX_HELD: usize = 10;
 
 /// Bytes of an error.
 const MAX_ERROR: usize = 1024;
@@ -40,6 +40,8 @@ pub enum Step {
     Asked { hook: HookName, is_older: bool, usage: Option<Usage>, error: Option<String> },
     /// The plan was made, and nothing of it is carried out.
     Planned(Decisions),
+    /// The plan deletes children, and the deletion brake holds it: nothing of it is written.
+    Held(HeldPlan),
     /// The number of deletions was recorded.
     RecordedDeletions,
     /// A write was tried by a dry run.
@@ -84,7 +86,22 @@ pub struct Looked {
     pub usage: Option<Usage>,
     pub rules: usize,
     pub objects: usize,
+    /// The first rules about the present state of the parent.
+    pub found: Vec<FoundByRule>,
+    /// The hook sees objects of its parent's namespace alone.
+    pub parent_namespace_only: bool,
     pub error: Option<String>,
+}
+
+/// A plan that the deletion brake holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldPlan {
+    /// Children that it deletes.
+    pub children: usize,
+    /// The first ones.
+    pub first: Vec<ObjectId>,
+    /// The digest of the hooks and the spec that ask for it.
+    pub version: String,
 }
 
 /// How an operation ended.
@@ -103,6 +120,8 @@ pub struct Decisions {
     pub writes: Vec<(&'static str, ObjectId)>,
     /// Places whose drift is corrected, by the child.
     pub drifts: Vec<(ObjectId, Vec<String>)>,
+    /// Places that a write changes, by the child.
+    pub changes: Vec<(ObjectId, Vec<String>)>,
     /// Children that are left although they are not as wanted, and why.
     pub left: Vec<(ObjectId, String)>,
     /// Children that are as wanted.
@@ -118,7 +137,8 @@ impl StepTime {
 }
 
 impl Looked {
-    pub(super) fn new(found: &Result<FoundObjects, PortError>) -> Self {
+    /// `parent_namespace_only`: the hook sees objects of its parent's namespace alone.
+    pub(super) fn new(found: &Result<FoundObjects, PortError>, parent_namespace_only: bool) -> Self {
         let FoundObjects { related, customized } = match found {
             Ok(found) => found,
             Err(error) => return Self { error: Some(message(error)), ..Self::default() },
@@ -133,6 +153,8 @@ impl Looked {
             usage,
             rules: customized.iter().map(|one| one.answer.rules.len()).sum(),
             objects: related.iter().map(|one| one.objects.objects().count()).sum(),
+            found: related.first().map(|one| one.found.clone()).unwrap_or_default(),
+            parent_namespace_only,
             error: None,
         }
     }
@@ -143,9 +165,16 @@ impl Step {
     pub fn says_why(&self) -> bool {
         match self {
             Self::Asked { is_older, error, .. } => !is_older || error.is_some(),
-            Self::Planned(_) | Self::Wrote { end: WriteEnd::Failed(_), .. } => true,
+            Self::Planned(_) | Self::Held(_) | Self::Wrote { end: WriteEnd::Failed(_), .. } => true,
             _ => false,
         }
+    }
+}
+
+impl HeldPlan {
+    pub(super) fn of(children: &[(&ObjectId, &Uid)], version: Fingerprint) -> Self {
+        let first = children.iter().take(MAX_HELD).map(|(id, _)| (*id).clone()).collect();
+        Self { children: children.len(), first, version: version.to_string() }
     }
 }
 
@@ -156,15 +185,13 @@ impl Decisions {
         let left = not_as_wanted().map(|(id, skip)| (id.clone(), skip.to_string()));
         let turns = waiting.children.iter().map(|&id| (id.clone(), waiting.why.clone()));
         let problems = plan.problems.iter().map(|(id, problem)| (id.clone(), problem.to_string()));
-        let drifts = plan.drifts.iter().map(|drift| {
-            let places = drift.values.iter().take(MAX_PLACES).map(|place| shorten(&place.path, MAX_PLACE));
-            (drift.id.clone(), places.collect())
-        });
+        let drifts = plan.drifts.iter().map(|drift| (drift.id.clone(), places(&drift.values)));
         let kept = |all: usize| all.saturating_sub(MAX_STEPS);
         let left_children = not_as_wanted().count() + plan.problems.len() + waiting.children.len();
         Self {
             writes: plan.ops.iter().take(MAX_STEPS).map(|op| (op.verb(), op.id().clone())).collect(),
             drifts: drifts.take(MAX_STEPS).collect(),
+            changes: plan.changes.clone(),
             left: left.chain(problems).chain(turns).take(MAX_STEPS).collect(),
             unchanged: plan.skips.len() - not_as_wanted().count() - waiting.unchanged,
             left_out: kept(plan.ops.len()) + kept(left_children),

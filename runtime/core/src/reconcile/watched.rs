@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::api::hook::HookName;
+use crate::api::hook::{HookName, HookVersion};
 use crate::api::selection::FinalizerChange;
 use crate::children::Op;
 use crate::children::claims::ClaimedObject;
@@ -19,13 +19,15 @@ use crate::object::cached::CachedObject;
 use crate::object::id::{Gvk, Key, ObjectId, Resource};
 use crate::object::selector::Selector;
 use crate::object::{ChildMap, Object};
-use crate::reconcile::config::ControllerConfig;
+use crate::reconcile::config::{ControllerConfig, HookConfig};
 use crate::reconcile::input::ReconcileInput;
 use crate::reconcile::ports::{
     Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError,
     Record, Remember, WriteAnswer, WriteError,
 };
-use crate::reconcile::steps::{Decisions, Looked, MAX_STEPS, Step, StepTime, TimedStep, WriteEnd, message};
+use crate::reconcile::steps::{
+    Decisions, HeldPlan, Looked, MAX_STEPS, Step, StepTime, TimedStep, WriteEnd, message,
+};
 use crate::settled::{CacheRevision, SettledParents};
 
 /// A world whose steps are kept.
@@ -184,7 +186,12 @@ impl<W: CallHooks + Observe> CallHooks for Watched<'_, W> {
     ) -> Result<FoundObjects, PortError> {
         let start = self.start();
         let found = self.world.related(hooks, states, asking).await;
-        self.note_since(start, || Step::Related(Looked::new(&found)));
+        self.note_since(start, || {
+            let is_v1 = |hook: &HookConfig| hook.version == HookVersion::V1;
+            let is_v1 = self.config().hooks.customize.as_ref().is_some_and(is_v1);
+            let has_namespace = states.first().is_some_and(|parent| !parent.key.namespace.is_empty());
+            Step::Related(Looked::new(&found, is_v1 && has_namespace))
+        });
         found
     }
 
@@ -308,6 +315,7 @@ impl<W: Record + Observe> Record for Watched<'_, W> {
     fn record(&self, parent: &Object, fact: Fact<'_>) {
         match &fact {
             Fact::Planned { plan, .. } => self.note(|| Step::Planned(Decisions::of(plan))),
+            Fact::Held { deletions, version } => self.note(|| Step::Held(HeldPlan::of(deletions, *version))),
             Fact::StatusLeft(why) => self.note(|| Step::StatusLeft(*why)),
             _ => {}
         }

@@ -4,6 +4,7 @@
 //! - [`rule`]: the objects that one of its rules asks for
 //! - [`selection`]: these objects, found a slice at a time
 //! - [`Related`]: the objects that rules find, and those that a request cannot name
+//! - [`found`]: what each rule finds, for people
 //! - [`pending`]: changes of objects that wait to be matched with rules
 //! - [`related_index`]: the parents that a change of an object concerns, and the scopes of stores that rules need
 //! - [`deletion`]: the objects that a hook may have deleted
@@ -14,19 +15,20 @@
 //! the rules, as rules have no other effect.
 
 pub mod deletion;
+pub mod found;
 pub mod pending;
 pub mod related_index;
 pub mod rule;
 pub mod selection;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::hash::{Fingerprint, Fingerprinter};
-use crate::object::id::{Gvk, Key};
+use crate::object::id::Key;
 use crate::object::{ChildMap, Naming, Object};
+use crate::related::found::{FoundByRule, Hidden, MAX_FOUND_RULES};
 use crate::related::rule::{Finds, RelatedRule, RequestedRule};
 
 /// The objects that the rules of a parent find.
@@ -36,22 +38,8 @@ pub struct Related {
     pub objects: ChildMap,
     /// Objects of rules that are not in the namespace of the parent, which has one.
     elsewhere: Vec<Hidden>,
-}
-
-/// Objects that a rule finds and no request in this naming can show.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hidden {
-    /// The rule's place in the answer.
-    pub at: usize,
-    pub gvk: Gvk,
-    pub objects: usize,
-}
-
-impl fmt::Display for Hidden {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at, gvk, objects } = self;
-        write!(f, "{objects} of relatedResources[{at}] ({gvk})")
-    }
+    /// The first rules, and what each of them finds.
+    pub found: Vec<FoundByRule>,
 }
 
 impl Related {
@@ -59,6 +47,9 @@ impl Related {
     pub fn add(&mut self, home: &str, at: usize, rule: &RelatedRule, found: Vec<Arc<Object>>) {
         self.objects.declare(&rule.resource);
         let elsewhere = if home.is_empty() { 0 } else { elsewhere(home, rule, &found) };
+        if self.found.len() < MAX_FOUND_RULES {
+            self.found.push(FoundByRule { rule: rule.clone(), objects: found.len(), elsewhere });
+        }
         for object in found {
             self.objects.insert(&rule.resource, object);
         }

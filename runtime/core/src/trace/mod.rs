@@ -1,21 +1,25 @@
 //! The steps of one reconcile, with their reasons, as `metahook explain` shows them.
 
 pub mod recent;
+pub mod repeated;
+pub mod rules;
 pub mod settled;
 pub mod spans;
+mod steps;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::hook::Usage;
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
-use crate::reconcile::outcome::{Changed, Failure, Retry, StatusLeft};
-use crate::reconcile::steps::{Decisions, Step, StepTime, TimedStep, WriteEnd};
+use crate::reconcile::outcome::{Changed, Failure, Retry};
+use crate::reconcile::steps::{StepTime, TimedStep};
 use crate::reconcile::trigger::ReconcileCause;
 use crate::shorten_middle;
+use repeated::Repeated;
 use settled::SettledTriggers;
+pub use steps::{LeftChild, PlannedWrite, TracedStep, TracedWriteEnd};
 
 /// Steps, and decisions of a plan, that a trace shows.
 const MAX_SHOWN: usize = 100;
@@ -57,6 +61,9 @@ pub struct ReconcileTrace {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
     pub end: TraceEnd,
+    /// Why the next reconcile waits, where the parent is throttled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled: Option<String>,
     /// The delay after which the next reconcile comes, where one was asked for or a failure is repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_us: Option<u64>,
@@ -66,10 +73,13 @@ pub struct ReconcileTrace {
     /// Triggers after it that changed nothing, where it is the latest trace of its parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<SettledTriggers>,
+    /// Reconciles before it in a row that were the same in all but their times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<Repeated>,
 }
 
 /// An object that a trace names.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TracedObject {
     pub group: String,
@@ -79,95 +89,6 @@ pub struct TracedObject {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     pub name: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "step")]
-pub enum TracedStep {
-    /// The finalizers of the parent were changed.
-    Finalizers,
-    /// A child that was known by its metadata alone was read.
-    Read { object: TracedObject },
-    /// The child was adopted, or released, or its owner reference renewed.
-    Claimed { verb: String, object: TracedObject },
-    /// Related objects were looked up, by an answer of the customize hook.
-    Related {
-        /// The hook was not called: the answer was given to an earlier reconcile.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        earlier: bool,
-        took_us: u64,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        usage: Option<Usage>,
-        rules: usize,
-        objects: usize,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        error: Option<String>,
-    },
-    /// A hook was called about the parent, or about an older state of it.
-    Called {
-        hook: String,
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        older: bool,
-        took_us: u64,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        usage: Option<Usage>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        error: Option<String>,
-    },
-    /// What is to be done about the children.
-    Planned {
-        writes: Vec<PlannedWrite>,
-        left: Vec<LeftChild>,
-        unchanged: usize,
-        #[serde(default, skip_serializing_if = "is_zero")]
-        left_out: usize,
-    },
-    /// The number of deletions was recorded.
-    RecordedDeletions,
-    /// A write was tried by a dry run.
-    Tried { object: TracedObject },
-    /// An object was written, or not.
-    Wrote {
-        verb: String,
-        object: TracedObject,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
-        /// What the API server warns of.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        warnings: Vec<String>,
-        end: TracedWriteEnd,
-    },
-    /// The status of the parent was not written.
-    StatusLeft { why: StatusLeft },
-    /// A related object was deleted; false where it was gone.
-    DeletedRelated { object: TracedObject, deleted: bool },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PlannedWrite {
-    pub verb: String,
-    pub object: TracedObject,
-    /// Places whose drift is corrected, the first ones of many.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub drift: Vec<String>,
-}
-
-/// A child that is left although it is not as wanted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LeftChild {
-    pub object: TracedObject,
-    pub why: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum TracedWriteEnd {
-    Changed,
-    /// The API server kept the object as it was.
-    NoEffect,
-    Failed(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -193,8 +114,17 @@ pub struct Reconciled<'a> {
     pub took: Duration,
     pub cause: ReconcileCause,
     pub end: TraceEnd,
+    /// Why the next one waits, where the parent is throttled.
+    pub throttled: Option<String>,
     pub next: Option<Duration>,
     pub next_resync: Option<Duration>,
+}
+
+impl Explained {
+    /// It shows no reconcile, and hides none.
+    pub fn says_nothing(&self) -> bool {
+        self.reconciles.is_empty() && self.hidden_parents == 0
+    }
 }
 
 impl ReconcileTrace {
@@ -229,9 +159,11 @@ impl ReconcileTrace {
             steps: traced,
             left_out,
             end,
+            throttled: reconciled.throttled.as_deref().map(message),
             next_us: reconciled.next.map(micros),
             next_resync_us: reconciled.next_resync.map(micros),
             settled: None,
+            repeated: None,
         };
         (trace, times)
     }
@@ -276,102 +208,6 @@ impl TracedObject {
     pub fn is(&self, other: &Self) -> bool {
         (&self.group, &self.resource, &self.namespace, &self.name)
             == (&other.group, &other.resource, &other.namespace, &other.name)
-    }
-}
-
-impl TracedStep {
-    /// `None`: people learn nothing by it.
-    fn of(step: &Step, took_us: u64) -> Option<Self> {
-        Some(match step {
-            Step::Related(looked) if looked.answers == 0 && looked.error.is_none() => return None,
-            Step::Related(looked) => Self::Related {
-                earlier: looked.answers > 0 && looked.earlier == looked.answers,
-                took_us,
-                usage: looked.usage,
-                rules: looked.rules,
-                objects: looked.objects,
-                error: looked.error.clone(),
-            },
-            Step::Finalizers => Self::Finalizers,
-            Step::Read(id) => Self::Read { object: TracedObject::of(id) },
-            Step::Claimed(verb, id) => {
-                Self::Claimed { verb: (*verb).to_owned(), object: TracedObject::of(id) }
-            }
-            Step::Asked { hook, is_older, usage, error } => Self::Called {
-                hook: hook.to_string(),
-                older: *is_older,
-                took_us,
-                usage: *usage,
-                error: error.clone(),
-            },
-            Step::Planned(decisions) => Self::planned(decisions),
-            Step::RecordedDeletions => Self::RecordedDeletions,
-            Step::Tried(id) => Self::Tried { object: TracedObject::of(id) },
-            Step::Wrote { verb, id, reason, warnings, end } => Self::Wrote {
-                verb: (*verb).to_owned(),
-                object: TracedObject::of(id),
-                reason: reason.as_deref().map(message),
-                warnings: warnings.iter().map(|warning| message(warning)).collect(),
-                end: TracedWriteEnd::of(end),
-            },
-            Step::StatusLeft(why) => Self::StatusLeft { why: *why },
-            Step::DeletedRelated(id, deleted) => {
-                Self::DeletedRelated { object: TracedObject::of(id), deleted: *deleted }
-            }
-        })
-    }
-
-    fn planned(decisions: &Decisions) -> Self {
-        let Decisions { writes, drifts, left, unchanged, left_out } = decisions;
-        let drift = |id: &ObjectId| {
-            let found = drifts.iter().find(|(drifted, _)| drifted == id);
-            found.map(|(_, places)| places.clone())
-        };
-        let write = |(verb, id): &(&'static str, ObjectId)| PlannedWrite {
-            verb: (*verb).to_owned(),
-            object: TracedObject::of(id),
-            drift: drift(id).unwrap_or_default(),
-        };
-        let more = |all: usize| all.saturating_sub(MAX_SHOWN);
-        Self::Planned {
-            writes: writes.iter().take(MAX_SHOWN).map(write).collect(),
-            left: left
-                .iter()
-                .take(MAX_SHOWN)
-                .map(|(id, why)| LeftChild { object: TracedObject::of(id), why: message(why) })
-                .collect(),
-            unchanged: *unchanged,
-            left_out: left_out + more(writes.len()) + more(left.len()),
-        }
-    }
-
-    /// The objects that it names.
-    fn objects(&self) -> impl Iterator<Item = &TracedObject> {
-        let (one, writes, left): (_, &[PlannedWrite], &[LeftChild]) = match self {
-            Self::Read { object }
-            | Self::Claimed { object, .. }
-            | Self::Tried { object }
-            | Self::Wrote { object, .. }
-            | Self::DeletedRelated { object, .. } => (Some(object), &[], &[]),
-            Self::Planned { writes, left, .. } => (None, writes, left),
-            Self::Finalizers
-            | Self::Related { .. }
-            | Self::Called { .. }
-            | Self::RecordedDeletions
-            | Self::StatusLeft { .. } => (None, &[], &[]),
-        };
-        let (writes, left) = (writes.iter().map(|it| &it.object), left.iter().map(|it| &it.object));
-        one.into_iter().chain(writes).chain(left)
-    }
-}
-
-impl TracedWriteEnd {
-    fn of(end: &WriteEnd) -> Self {
-        match end {
-            WriteEnd::Changed => Self::Changed,
-            WriteEnd::NoEffect => Self::NoEffect,
-            WriteEnd::Failed(error) => Self::Failed(error.clone()),
-        }
     }
 }
 

@@ -8,22 +8,21 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::hash::hash64;
 use crate::object::id::{Key, Resource};
+use crate::trace::repeated::{Repeated, timeless_hash};
 use crate::trace::settled::SettledCount;
-use crate::trace::{ReconcileTrace, TraceEnd, TracedObject};
+use crate::trace::{ReconcileTrace, TracedObject};
 
 /// Traces of one parent of a controller.
 pub const MAX_PER_PARENT: usize = 20;
 
 /// What a trace takes beside its JSON: its entries in the maps, and the count of triggers after it.
-const TRACE_OVERHEAD: usize = 320;
+const TRACE_OVERHEAD: usize = 384;
 
 /// Traces by controller.
 #[derive(Debug)]
@@ -58,6 +57,7 @@ struct OfParent {
 pub struct FoundTrace {
     json: Arc<str>,
     settled: Option<SettledCount>,
+    repeated: Option<Repeated>,
 }
 
 /// A parent, whose kind may be one of several of a DecoratorController.
@@ -69,8 +69,12 @@ pub struct PrintedTrace {
     controller: String,
     parent: ParentId,
     json: Arc<str>,
-    /// It has no steps, and an end with this hash: one like it says as much.
-    empty: Option<u64>,
+    /// Hash of all that it says beside its times: one like it says as much.
+    says: u64,
+    /// It, and the equal ones before it whose place it took.
+    times: u64,
+    /// When the first of them began.
+    since: String,
 }
 
 impl PrintedTrace {
@@ -78,8 +82,10 @@ impl PrintedTrace {
         Self {
             parent: (Arc::clone(resource), key.clone()),
             json: serde_json::to_string(&trace).unwrap_or_default().into(),
-            empty: trace.steps.is_empty().then(|| hash(&trace.end)),
+            says: timeless_hash(&trace),
+            times: 1,
             controller: trace.controller,
+            since: trace.began,
         }
     }
 
@@ -90,6 +96,10 @@ impl PrintedTrace {
     fn bytes(&self) -> usize {
         self.json.len() + TRACE_OVERHEAD
     }
+
+    fn repeated(&self) -> Option<Repeated> {
+        (self.times > 1).then(|| Repeated { times: self.times, since: self.since.clone() })
+    }
 }
 
 impl RecentTraces {
@@ -98,9 +108,9 @@ impl RecentTraces {
         Self { max, bytes: 0, controllers: BTreeMap::new(), next: 0 }
     }
 
-    /// Adds the trace of a reconcile. One that is larger than the bound is not kept. One without steps takes the place of one
-    /// before it that says the same.
-    pub fn add(&mut self, trace: PrintedTrace) {
+    /// Adds the trace of a reconcile. One that is larger than the bound is not kept. One takes the place of the one before it
+    /// that says the same, and they are counted.
+    pub fn add(&mut self, mut trace: PrintedTrace) {
         if trace.bytes() > self.max {
             return;
         }
@@ -109,13 +119,13 @@ impl RecentTraces {
         let of_controller = self.controllers.entry(trace.controller.clone()).or_default();
         let of_parent = of_controller.parents.get(&trace.parent);
         let last = of_parent.and_then(|it| it.numbers.back().copied());
-        let says_as_much = |last: &u64| {
-            let last = of_controller.traces.get(last);
-            trace.empty.is_some() && last.is_some_and(|last| last.empty == trace.empty)
-        };
+        let same = last.filter(|last| of_controller.traces.get(last).is_some_and(|it| it.says == trace.says));
+        if let Some(same) = same.and_then(|same| of_controller.traces.get(&same)) {
+            (trace.times, trace.since) = (same.times.saturating_add(1), same.since.clone());
+        }
         let oldest = of_parent.filter(|it| it.numbers.len() >= MAX_PER_PARENT);
         let oldest = oldest.and_then(|it| it.numbers.front().copied());
-        if let Some(replaced) = last.filter(says_as_much).or(oldest) {
+        if let Some(replaced) = same.or(oldest) {
             self.bytes -= of_controller.remove(replaced);
         }
         let of_parent = of_controller.parents.entry(trace.parent.clone()).or_default();
@@ -149,7 +159,8 @@ impl RecentTraces {
     pub fn all(&self) -> BTreeMap<u64, FoundTrace> {
         let found = |of_controller: &OfController, number: u64, trace: &PrintedTrace| {
             let settled = of_controller.settled_after(number, trace).cloned();
-            (number, FoundTrace { json: Arc::clone(&trace.json), settled })
+            let repeated = trace.repeated();
+            (number, FoundTrace { json: Arc::clone(&trace.json), settled, repeated })
         };
         let mut all = BTreeMap::new();
         for of_controller in self.controllers.values() {
@@ -215,12 +226,6 @@ impl OfController {
     }
 }
 
-fn hash(end: &TraceEnd) -> u64 {
-    let mut all = hash64();
-    end.hash(&mut all);
-    all.finish()
-}
-
 /// Those traces that are about the object; the latest first. `print_time`: of a time since 1970.
 pub fn read(
     found: BTreeMap<u64, FoundTrace>,
@@ -230,9 +235,9 @@ pub fn read(
     // Reading all of many traces takes long: the JSON has the name of each object that it is about.
     let printed_name = Value::from(&*object.name).to_string();
     let named = found.into_values().rev().filter(|found| found.json.contains(&printed_name));
-    let traces = named.filter_map(|FoundTrace { json, settled }| {
+    let traces = named.filter_map(|FoundTrace { json, settled, repeated }| {
         let trace: ReconcileTrace = serde_json::from_str(&json).ok()?;
-        Some(ReconcileTrace { settled: settled.map(|it| it.print(print_time)), ..trace })
+        Some(ReconcileTrace { settled: settled.map(|it| it.print(print_time)), repeated, ..trace })
     });
     traces.filter(|trace| trace.is_about(object)).collect()
 }
@@ -243,8 +248,8 @@ mod tests {
 
     use super::*;
     use crate::object::id::Gvk;
-    use crate::trace::TracedStep;
     use crate::trace::settled::SettledTriggers;
+    use crate::trace::{TraceEnd, TracedStep};
 
     fn resource() -> Arc<Resource> {
         let gvk = Gvk::new("example.com/v1", "Greeting");
@@ -267,6 +272,8 @@ mod tests {
             next_us: None,
             next_resync_us: None,
             settled: None,
+            repeated: None,
+            throttled: None,
         }
     }
 
@@ -308,6 +315,9 @@ mod tests {
             add(&mut traces, "c", "a", "paused");
         }
         assert_eq!(causes(&traces, "a")[..2], ["paused", "20"], "one without steps says as much as many");
+        let latest = read_all(&traces, "a").remove(0);
+        let repeated = Repeated { times: MAX_PER_PARENT as u64, since: String::new() };
+        assert_eq!(latest.repeated, Some(repeated));
         add(&mut traces, "c", "with \"quotes\"", "odd");
         assert_eq!(causes(&traces, "with \"quotes\""), ["odd"]);
     }

@@ -71,6 +71,10 @@ pub fn step_span(step: &TracedStep) -> SpanFacts {
         TracedStep::StatusLeft { why } => {
             ("leave status".to_owned(), vec![text("metahook.reason", &why.to_string())], None)
         }
+        TracedStep::Held { children, .. } => {
+            ("hold deletions".to_owned(), vec![number("metahook.children", *children)], None)
+        }
+        TracedStep::Unknown => ("unknown step".to_owned(), Vec::new(), None),
         TracedStep::RecordedDeletions => ("record deletions".to_owned(), Vec::new(), None),
         TracedStep::Tried { object: id } => ("dry run".to_owned(), object(id), None),
         TracedStep::Wrote { verb, object: id, reason, warnings, end } => {

@@ -4,6 +4,7 @@ use super::*;
 use crate::object::testing::{a, resource};
 use crate::reconcile::changed_fields::ChangedFields;
 use crate::reconcile::outcome::StatusLeft;
+use crate::reconcile::steps::Step;
 
 #[test]
 fn a_trace_of_an_older_server_is_read() {
@@ -36,6 +37,7 @@ fn a_trace_has_changed_fields_the_status_and_the_next_resync() {
         took: Duration::ZERO,
         cause: ReconcileCause { text: "labels changed".into(), fields },
         end: TraceEnd::Unchanged,
+        throttled: None,
         next: None,
         next_resync: Some(Duration::from_secs(3)),
     };
@@ -49,4 +51,10 @@ fn a_trace_has_changed_fields_the_status_and_the_next_resync() {
     assert_eq!((&json["nextResyncUs"], json["nextUs"].is_null()), (&json!(3_000_000), true));
     assert!(!json.to_string().contains("hidden"), "{json}");
     assert_eq!(serde_json::from_value::<ReconcileTrace>(json).unwrap(), trace);
+}
+
+#[test]
+fn a_step_of_a_newer_server_is_read() {
+    let newer = json!({"step": "danced", "with": {"the": "wolves"}});
+    assert_eq!(serde_json::from_value::<TracedStep>(newer).unwrap(), TracedStep::Unknown);
 }

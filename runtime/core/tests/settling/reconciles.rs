@@ -162,6 +162,8 @@ fn check_order(steps: &[Step], revisions: &Resource) {
         Step::Wrote { verb: "status", .. } | Step::StatusLeft(_) => 10,
         Step::Tried(_) | Step::Wrote { .. } => 9,
         Step::DeletedRelated(..) => 11,
+        // Nothing of a plan that is held is written.
+        Step::Held(_) => 12,
     };
     let ranks: Vec<_> = steps.iter().map(rank).collect();
     assert!(ranks.is_sorted(), "out of order: {steps:?}");

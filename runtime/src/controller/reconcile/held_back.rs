@@ -38,7 +38,7 @@ impl Reconciler {
         retry_state: RetryState,
         reads_clock: bool,
         changing: Option<String>,
-    ) {
+    ) -> Warnings {
         let places = &self.parents.changing;
         let warnings = if *result == Ok(Changed::Something) && is_watched(retry_state) {
             let mut all = lock(&places.0);
@@ -47,8 +47,9 @@ impl Reconciler {
             places.forget(&parent.key);
             Warnings::default()
         };
-        self.parents.record_new(parent, EventReason::Throttled, warnings.throttled);
-        self.parents.record_new(parent, EventReason::ChangesEachTime, warnings.unsettled);
+        self.parents.record_new(parent, EventReason::Throttled, warnings.throttled.clone());
+        self.parents.record_new(parent, EventReason::ChangesEachTime, warnings.unsettled.clone());
+        warnings
     }
 
     /// The place that a plan changes, of a parent that is watched.

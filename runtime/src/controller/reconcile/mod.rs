@@ -165,7 +165,7 @@ impl Reconciler {
         parent: &Object,
         report: ReconcileReport,
         retry_state: RetryState,
-        course: Course,
+        mut course: Course,
     ) -> Outcome {
         match report.reached {
             Reached::Settled => {
@@ -206,7 +206,8 @@ impl Reconciler {
         }
         let result = report.result.map_err(|error| error.failure());
         self.log(&parent.key, &result);
-        self.record_changing(parent, &result, retry_state, report.reads_clock, course.changing.clone());
+        let changing = course.changing.take();
+        let warnings = self.record_changing(parent, &result, retry_state, report.reads_clock, changing);
         if let Some(message) = result.as_ref().err().and_then(Failure::event) {
             self.data.recorder.record(parent, EventReason::SyncError, &message);
         }
@@ -220,6 +221,7 @@ impl Reconciler {
             outcome => outcome,
         };
         if report.reached != Reached::Ignored {
+            course.waits(&warnings, retry_state, outcome);
             self.trace(parent, course, TraceEnd::of(&result), outcome);
         }
         outcome

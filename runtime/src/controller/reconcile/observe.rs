@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
+use metahook_core::reconcile::changing_place::{Warnings, why_the_next_waits};
 use metahook_core::reconcile::outcome::{Changed, Outcome, Retry, RetryState};
 use metahook_core::reconcile::steps::TimedStep;
 use metahook_core::reconcile::trigger::{Beginning, RESYNC, ReconcileCause};
@@ -31,6 +32,18 @@ pub(super) struct Course {
     pub(super) steps: (Vec<TimedStep>, usize),
     /// The place that the plan changes, of a parent that is watched.
     pub(super) changing: Option<String>,
+    /// Why the next reconcile waits where the parent is throttled, and how long after the begin of this one, where that is known.
+    throttled: Option<(String, Option<Duration>)>,
+}
+
+impl Course {
+    /// Notes why the next reconcile waits, where the parent is throttled.
+    pub(super) fn waits(&mut self, warnings: &Warnings, retry_state: RetryState, outcome: Outcome) {
+        if matches!(outcome, Outcome::FollowUp | Outcome::FollowUpByClock) {
+            let wait = Some(retry_state.wait).filter(|wait| !wait.is_zero());
+            self.throttled = why_the_next_waits(warnings, retry_state).map(|why| (why, wait));
+        }
+    }
 }
 
 impl Reconciler {
@@ -49,6 +62,7 @@ impl Reconciler {
             observed: self.data.observer.is_observed().then(beginning),
             steps: <(Vec<TimedStep>, usize)>::default(),
             changing: None,
+            throttled: None,
         }
     }
 
@@ -58,8 +72,9 @@ impl Reconciler {
             return;
         }
         let resource = &self.data.parents.resource;
-        let Course { start, cause, steps: (steps, left_out), .. } = course;
+        let Course { start, cause, steps: (steps, left_out), throttled, .. } = course;
         let took = start.elapsed();
+        let (throttled, wait) = throttled.unzip();
         let began = Timestamp::now().checked_sub(took).unwrap_or_default();
         let reconciled = trace::Reconciled {
             controller: self.data.traces.controller(),
@@ -69,7 +84,8 @@ impl Reconciler {
             took,
             cause,
             end,
-            next: outcome.delay(),
+            throttled,
+            next: outcome.delay().or(wait.flatten().map(|wait| wait.saturating_sub(took))),
             next_resync: self.until_resync(outcome),
         };
         let (trace, times) = ReconcileTrace::new(reconciled, &steps, left_out);

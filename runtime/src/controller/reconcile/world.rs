@@ -261,7 +261,7 @@ impl Record for Attempt<'_> {
             }
             Fact::TwoAnswers(hook) => reconciler.record_two_answers(parent, hook),
             // A trace has it as a step.
-            Fact::StatusLeft(_) => {}
+            Fact::StatusLeft(_) | Fact::Held { .. } => {}
         }
     }
 }

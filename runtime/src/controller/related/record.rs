@@ -3,7 +3,7 @@
 use metahook_core::api::reason::EventReason;
 use metahook_core::hash::Fingerprinter;
 use metahook_core::reconcile::input::ReconcileInput;
-use metahook_core::related::Hidden;
+use metahook_core::related::found::Hidden;
 
 use crate::controller::related::RelatedObjects;
 

@@ -1,10 +1,15 @@
 //! Traces as text for people.
 
+mod failures;
+mod rules;
+
 use std::io::{self, Write};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use metahook_core::counted;
 use metahook_core::hook::Usage;
+use metahook_core::trace::repeated::Repeated;
 use metahook_core::trace::settled::SettledTriggers;
 use metahook_core::trace::{
     Explained, LeftChild, PlannedWrite, ReconcileTrace, TraceEnd, TracedObject, TracedStep, TracedWriteEnd,
@@ -26,11 +31,14 @@ pub fn print(
 ) -> Result<(), io::Error> {
     print_gaps(&mut out, object, explained)?;
     let all = &explained.reconciles;
-    for trace in all.iter().take(max) {
+    for summary in failures::summaries(object, all) {
+        writeln!(out, "{summary}")?;
+    }
+    for (nth, trace) in all.iter().enumerate().take(max) {
         if let Some(settled) = trace.settled.as_ref().filter(|_| trace.end == TraceEnd::Unchanged) {
             print_settled(&mut out, object, trace, settled)?;
         }
-        one(&mut out, object, trace)?;
+        one(&mut out, object, trace, failures::is_mended(all, nth))?;
     }
     if all.len() > max {
         writeln!(out, "{} more: --count shows them", all.len() - max)?;
@@ -48,7 +56,7 @@ pub fn print_following(
     traces: &[ReconcileTrace],
 ) -> Result<(), io::Error> {
     for trace in traces {
-        one(&mut out, object, trace)?;
+        one(&mut out, object, trace, false)?;
         if let Some(settled) = trace.settled.as_ref().filter(|_| trace.end == TraceEnd::Unchanged) {
             print_settled(&mut out, object, trace, settled)?;
         }
@@ -109,18 +117,23 @@ pub(crate) fn readable_time(time: &str) -> String {
     time.replace('T', " ")
 }
 
-fn one(out: &mut impl Write, object: &TracedObject, trace: &ReconcileTrace) -> Result<(), io::Error> {
+/// `is_mended`: a later reconcile of the parent went well.
+fn one(
+    out: &mut impl Write,
+    object: &TracedObject,
+    trace: &ReconcileTrace,
+    is_mended: bool,
+) -> Result<(), io::Error> {
     let time = readable_time(&trace.began);
     let of = if trace.parent.is(object) { String::new() } else { format!("{}, ", name(&trace.parent)) };
     let cause = trace.whole_cause();
     let cause = if cause.is_empty() { cause } else { format!("{}, ", escape(&cause)) };
-    writeln!(
-        out,
-        "{time}  {}: {of}{cause}{} in {}",
-        trace.controller,
-        end(&trace.end),
-        duration(trace.took_us)
-    )?;
+    let mended = if is_mended { " (mended since)" } else { "" };
+    let repeated = trace.repeated.as_ref().map_or_else(String::new, |Repeated { times, since }| {
+        format!("; the same {times} times since {}", readable_time(since))
+    });
+    let (controller, end, took) = (&trace.controller, end(&trace.end), duration(trace.took_us));
+    writeln!(out, "{time}  {controller}: {of}{cause}{end}{mended} in {took}{repeated}")?;
     for (what, text) in rows(trace) {
         row(out, what, &text)?;
     }
@@ -138,10 +151,24 @@ pub(crate) fn rows(trace: &ReconcileTrace) -> Vec<(&str, String)> {
         TraceEnd::Again(why) => rows.push(("again", why.clone())),
         TraceEnd::Unchanged | TraceEnd::Wrote | TraceEnd::Paused => {}
     }
+    if let Some(why) = &trace.throttled {
+        rows.push(("throttled", format!("{why}{}", until(trace))));
+    }
     if let Some(next) = next(trace) {
         rows.push(("next", format!("{next}, unless something changes before")));
     }
     rows
+}
+
+/// Until when the next reconcile waits, where that is known.
+fn until(trace: &ReconcileTrace) -> String {
+    let at = trace.next_us.and_then(|next| {
+        let began: Timestamp = trace.began.parse().ok()?;
+        began.checked_add(Duration::from_micros(trace.took_us.saturating_add(next))).ok()
+    });
+    at.map_or_else(String::new, |at| {
+        format!(". The next one waits until {}", at.strftime("%Y-%m-%d %H:%M:%SZ"))
+    })
 }
 
 /// What comes next by itself: a reconcile that the hook asked for or that repeats a failure, and the controller's resync.
@@ -162,15 +189,16 @@ fn rows_of<'a>(trace: &'a ReconcileTrace, step: &'a TracedStep) -> Vec<(&'a str,
             let error = error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
             ("call", format!("{hook} hook{of}, {}{usage}{error}", duration(*took_us)))
         }
-        TracedStep::Related { earlier, took_us, usage, rules, objects, error } => {
+        TracedStep::Related { earlier, took_us, usage, rules, objects, found, error } => {
             let answer = if *earlier {
                 "the customize hook's earlier answer".to_owned()
             } else {
                 format!("customize hook, {}{}", duration(*took_us), usage.map_or_else(String::new, used))
             };
-            let found =
+            let counts =
                 format!("{}, {}", counted(*rules, "rule", "rules"), counted(*objects, "object", "objects"));
-            ("related", format!("{answer}: {}", error.as_ref().unwrap_or(&found)))
+            let first = ("related", format!("{answer}: {}", error.as_ref().unwrap_or(&counts)));
+            return std::iter::once(first).chain(rules::rows(found, *rules)).collect();
         }
         TracedStep::Planned { writes, left, unchanged, left_out } => {
             let mut rows = planned(trace, (writes, left), *unchanged);
@@ -196,8 +224,13 @@ fn rows_of<'a>(trace: &'a ReconcileTrace, step: &'a TracedStep) -> Vec<(&'a str,
                 [] => String::new(),
                 all => format!("; the API server warns: {}", all.join("; ")),
             };
-            (&**verb, format!("{}{reason}{end}{warned}", name(object)))
+            let changes = changes(trace, object);
+            (&**verb, format!("{}{changes}{reason}{end}{warned}", name(object)))
         }
+        TracedStep::Held { children, objects, version } => {
+            return held(trace, *children, objects, version);
+        }
+        TracedStep::Unknown => ("…", "a step that this metahook does not know: update it".to_owned()),
         TracedStep::StatusLeft { why } => ("status", format!("{}: {why}", name(&trace.parent))),
         TracedStep::DeletedRelated { object, deleted } => {
             let gone = if *deleted { "" } else { ", gone before" };
@@ -205,6 +238,46 @@ fn rows_of<'a>(trace: &'a ReconcileTrace, step: &'a TracedStep) -> Vec<(&'a str,
         }
     };
     vec![row]
+}
+
+/// Paths of the fields that a write changes, where the plan names them.
+fn changes(trace: &ReconcileTrace, object: &TracedObject) -> String {
+    let planned = trace.steps.iter().find_map(|step| match step {
+        TracedStep::Planned { writes, .. } => writes.iter().find(|write| write.object.is(object)),
+        _ => None,
+    });
+    match planned {
+        Some(PlannedWrite { changes, .. }) if !changes.is_empty() => format!(" ({})", changes.join(", ")),
+        _ => String::new(),
+    }
+}
+
+/// Deletions that the deletion brake holds, and the ways out.
+fn held<'a>(
+    trace: &'a ReconcileTrace,
+    children: usize,
+    objects: &[TracedObject],
+    version: &str,
+) -> Vec<(&'a str, String)> {
+    let (kind, controller) = trace.controller.split_once(' ').unwrap_or(("", &trace.controller));
+    let counted = counted(children, "child", "children");
+    let first = format!(
+        "after a change of the hooks or of the spec the answer deletes {counted}: nothing is written for this parent until a user decides"
+    );
+    let mut rows = vec![("held", first)];
+    rows.extend(objects.iter().map(|object| ("held", format!("delete {}", name(object)))));
+    let more = children.saturating_sub(objects.len());
+    if more > 0 {
+        rows.push(("held", format!("{more} more")));
+    }
+    let wrong =
+        format!("where the change was wrong: metahook rollback {controller}, or put the earlier spec back");
+    let meant = format!(
+        "where it was meant: kubectl annotate --overwrite {} {controller} metahook.dev/allow-deletions={version}",
+        kind.to_lowercase()
+    );
+    rows.extend([("way out", wrong), ("way out", meant)]);
+    rows
 }
 
 /// The writes are steps of their own where they took place: of the plan, what they do not show.
@@ -232,7 +305,7 @@ fn planned<'a>(
     for PlannedWrite { verb, object, .. } in
         writes.iter().filter(|it| trace.left_out == 0 && !is_tried(&it.object))
     {
-        rows.push(("not done", format!("{verb} {}", name(object))));
+        rows.push(("not done", format!("{verb} {}{}", name(object), changes(trace, object))));
     }
     rows
 }

@@ -3,7 +3,7 @@ use metahook_core::reconcile::outcome::StatusLeft;
 
 use super::*;
 
-fn object(kind: &str, resource: &str, name: &str) -> TracedObject {
+pub(super) fn object(kind: &str, resource: &str, name: &str) -> TracedObject {
     TracedObject {
         group: String::new(),
         resource: resource.to_owned(),
@@ -13,11 +13,11 @@ fn object(kind: &str, resource: &str, name: &str) -> TracedObject {
     }
 }
 
-fn pod(name: &str) -> TracedObject {
+pub(super) fn pod(name: &str) -> TracedObject {
     object("Pod", "pods", name)
 }
 
-fn trace() -> ReconcileTrace {
+pub(super) fn trace() -> ReconcileTrace {
     let call = TracedStep::Called {
         hook: "sync".to_owned(),
         older: false,
@@ -31,12 +31,14 @@ fn trace() -> ReconcileTrace {
         usage: Some(Usage { instructions: 9000, memory: 1 << 20 }),
         rules: 1,
         objects: 14,
+        found: Vec::new(),
         error: None,
     };
     let planned = |verb: &str, name: &str, drift: &[&str]| PlannedWrite {
         verb: verb.to_owned(),
         object: pod(name),
         drift: drift.iter().map(|&place| place.to_owned()).collect(),
+        changes: if name == "web" { vec!["spec.image".to_owned()] } else { Vec::new() },
     };
     let plan = TracedStep::Planned {
         writes: vec![planned("delete", "old", &[]), planned("replace", "web", &["spec.replicas"])],
@@ -72,6 +74,8 @@ fn trace() -> ReconcileTrace {
         next_us: Some(5_000_000),
         next_resync_us: None,
         settled: None,
+        repeated: None,
+        throttled: None,
     }
 }
 
@@ -94,6 +98,7 @@ fn printed_with(
 #[test]
 fn a_reconcile_is_told_from_its_cause_to_what_comes_next() {
     let expected = "\
+CompositeController hello: fails now, since 2026-11-27 10:20:31.120Z
 2026-11-27 10:20:31.120Z  CompositeController hello: spec changed (spec.replicas, …), FAILED in 12.3 ms
   related     customize hook, 0.3 ms, 9000 instructions, 1024 KiB: 1 rule, 14 objects
   call        sync hook, 0.7 ms, 60117 instructions, 1024 KiB
@@ -101,14 +106,15 @@ fn a_reconcile_is_told_from_its_cause_to_what_comes_next() {
   left        Pod demo/going: it is being deleted
   drift       Pod demo/web: another client changed spec.replicas
   delete      Pod demo/old: the answer does not list it
-  replace     Pod demo/web, FAILED: no right; the API server warns: unknown field \"spec.replica\"
+  replace     Pod demo/web (spec.image), FAILED: no right; the API server warns: unknown field \"spec.replica\"
   failed      replace Pod demo/web: no right
   next        after 5.0 s, unless something changes before
 ";
     assert_eq!(printed(&object("Hello", "hellos", "a"), vec![trace()], 5), expected);
     let of_child = printed(&pod("old"), vec![trace(), trace()], 1);
-    assert!(of_child.starts_with(
-        "2026-11-27 10:20:31.120Z  CompositeController hello: Hello demo/a, spec changed (spec.replicas, …),"
+    assert!(of_child.starts_with("CompositeController hello: Hello demo/a fails now, 2 times since "));
+    assert!(of_child.contains(
+        "\n2026-11-27 10:20:31.120Z  CompositeController hello: Hello demo/a, spec changed (spec.replicas, …),"
     ));
     assert!(of_child.ends_with("1 more: --count shows them\n"), "{of_child}");
 }
@@ -148,10 +154,12 @@ fn triggers_that_changed_nothing_stand_beside_the_latest_reconcile() {
     let mut calm = trace();
     calm.end = TraceEnd::Unchanged;
     calm.settled = Some(settled(212));
+    let mended = "CompositeController hello: failed once until 2026-11-27 10:20:31.120Z; no failure since\n";
     let line = "CompositeController hello: settled; since this reconcile 212 triggers changed nothing, the last one (Pod demo/x changed) at 2026-11-27 10:31:02.512Z\n";
     let parent = object("Hello", "hellos", "a");
     let said = printed(&parent, vec![calm.clone(), trace()], 5);
-    assert!(said.starts_with(line), "{said}");
+    assert!(said.starts_with(&format!("{mended}{line}")), "{said}");
+    assert!(said.contains("FAILED (mended since) in 12.3 ms\n"), "{said}");
     let mut followed = Vec::new();
     print_following(&mut followed, &parent, &[trace(), calm.clone()]).unwrap();
     assert!(String::from_utf8(followed).unwrap().ends_with(line));
@@ -168,7 +176,8 @@ fn what_is_not_shown_and_what_was_not_done_is_said() {
     let said = printed_with(2, &pod("web"), vec![cut.clone()], 5);
     assert!(said.starts_with("The reconciles of 2 parents are not shown"), "{said}");
     assert!(
-        said.contains("  not done    replace Pod demo/web\n") && !said.contains("not done    delete"),
+        said.contains("  not done    replace Pod demo/web (spec.image)\n")
+            && !said.contains("not done    delete"),
         "{said}"
     );
     cut.left_out = 1;
@@ -190,4 +199,36 @@ fn a_message_does_nothing_to_the_terminal() {
 fn an_object_that_nothing_is_remembered_of_is_told_so() {
     let said = printed(&pod("x"), Vec::new(), 5);
     assert!(said.starts_with("Pod demo/x: the server remembers no reconcile of it"), "{said}");
+}
+
+#[test]
+fn equal_reconciles_are_counted_and_a_wait_is_told_with_its_end() {
+    let mut waits = trace();
+    waits.end = TraceEnd::Wrote;
+    waits.repeated = Some(Repeated { times: 212, since: "2026-11-27T09:00:00.000Z".to_owned() });
+    waits.throttled = Some("It never settles".to_owned());
+    let said = printed(&object("Hello", "hellos", "a"), vec![waits], 5);
+    assert!(
+        said.contains(" written in 12.3 ms; the same 212 times since 2026-11-27 09:00:00.000Z\n"),
+        "{said}"
+    );
+    let row = "  throttled   It never settles. The next one waits until 2026-11-27 10:20:36Z\n";
+    assert!(said.contains(row), "{said}");
+}
+
+#[test]
+fn held_deletions_are_named_with_the_ways_out() {
+    let mut holds = trace();
+    holds.steps =
+        vec![TracedStep::Held { children: 12, objects: vec![pod("a")], version: "4f0c".to_owned() }];
+    let said = printed(&object("Hello", "hellos", "a"), vec![holds.clone()], 5);
+    for row in [
+        "  held        after a change of the hooks or of the spec the answer deletes 12 children: ",
+        "  held        delete Pod demo/a\n  held        11 more\n",
+        "  way out     where the change was wrong: metahook rollback hello, or put the earlier spec back\n",
+        "  way out     where it was meant: kubectl annotate --overwrite compositecontroller hello metahook.dev/allow-deletions=4f0c\n",
+    ] {
+        assert!(said.contains(row), "{row}: {said}");
+    }
+    assert!(holds.is_about(&pod("a")));
 }

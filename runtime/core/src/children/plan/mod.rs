@@ -15,10 +15,13 @@ use crate::children::last_applied::{LAST_APPLIED, annotation, applied_print, dro
 use crate::children::write_history::{Drift, PastWrites, WriteHistory};
 use crate::children::{Op, Owner, Plan, Problem, Skip};
 use crate::hash::Fingerprint;
-use crate::json::difference::{Change, Difference, differences, same};
+use crate::json::difference::{Change, Difference, differences, places, same};
 use crate::json::merge::merge;
 use crate::object::id::{ObjectId, Resource};
 use crate::object::{ChildMap, Object};
+
+/// Children whose changed places a plan names, for people.
+const MAX_CHANGES: usize = 100;
 
 /// # Guarantees
 /// Same input, same plan. Carried out, its answers learned from and planned again, it ends in no ops. Never names an
@@ -45,7 +48,12 @@ pub fn children(owner: Owner<'_>, observed: &ChildMap, desired: &Desired, past: 
                 continue;
             };
             match child.update(object, past) {
-                Ok(Decision::Do(op)) => plan.ops.push(op),
+                Ok(Decision::Do(op, changes)) => {
+                    plan.ops.push(op);
+                    if !changes.is_empty() && plan.changes.len() < MAX_CHANGES {
+                        plan.changes.push((id, places(&changes)));
+                    }
+                }
                 Ok(Decision::CorrectDrift(op, values)) => {
                     plan.ops.push(op);
                     plan.drifts.push(Drift { id, uid: object.uid.clone(), values });

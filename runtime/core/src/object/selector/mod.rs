@@ -149,6 +149,19 @@ impl Selector {
     }
 }
 
+impl Selector {
+    /// The text form with `key=value` for a label of one value, as people write it.
+    pub fn brief(&self) -> String {
+        let one = |requirement: &Requirement| match requirement {
+            Requirement::In(key, values) if values.len() == 1 => {
+                format!("{key}={}", values.first().map_or("", String::as_str))
+            }
+            other => Self(Arc::new([other.clone()])).to_string(),
+        };
+        self.0.iter().map(one).collect::<Vec<_>>().join(",")
+    }
+}
+
 /// The text form that [`Selector::parse`] reads.
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -336,6 +336,7 @@ impl<W: World> Sequence<'_, W> {
         }
         let unwanted = plan.unwanted_children();
         if !self.world.brake(|brake, now| brake.lets_through(&parent, input.hooks, &unwanted, now)) {
+            self.world.record(&input.parent, Fact::Held { deletions: &unwanted, version: input.hooks });
             return Err(ReconcileError::DeletionsHeld(unwanted.len()));
         }
         if !unwanted.is_empty() {

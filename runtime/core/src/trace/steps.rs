@@ -1,0 +1,239 @@
+//! Steps of a trace.
+
+use serde::{Deserialize, Serialize};
+
+use super::rules::TracedRule;
+use super::{MAX_SHOWN, TracedObject, is_zero, message};
+use crate::hook::Usage;
+use crate::object::id::ObjectId;
+use crate::reconcile::outcome::StatusLeft;
+use crate::reconcile::steps::{Decisions, HeldPlan, Step, WriteEnd};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "step")]
+pub enum TracedStep {
+    /// The finalizers of the parent were changed.
+    Finalizers,
+    /// A child that was known by its metadata alone was read.
+    Read { object: TracedObject },
+    /// The child was adopted, or released, or its owner reference renewed.
+    Claimed { verb: String, object: TracedObject },
+    /// Related objects were looked up, by an answer of the customize hook.
+    Related {
+        /// The hook was not called: the answer was given to an earlier reconcile.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        earlier: bool,
+        took_us: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<Usage>,
+        rules: usize,
+        objects: usize,
+        /// The first rules, and what each finds.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        found: Vec<TracedRule>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+    /// A hook was called about the parent, or about an older state of it.
+    Called {
+        hook: String,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        older: bool,
+        took_us: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<Usage>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+    /// What is to be done about the children.
+    Planned {
+        writes: Vec<PlannedWrite>,
+        left: Vec<LeftChild>,
+        unchanged: usize,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        left_out: usize,
+    },
+    /// The plan deletes children, and the deletion brake holds it: nothing of it is written.
+    Held {
+        children: usize,
+        /// The first ones.
+        objects: Vec<TracedObject>,
+        /// The digest of the hooks and the spec that ask for it.
+        version: String,
+    },
+    /// The number of deletions was recorded.
+    RecordedDeletions,
+    /// A write was tried by a dry run.
+    Tried { object: TracedObject },
+    /// An object was written, or not.
+    Wrote {
+        verb: String,
+        object: TracedObject,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// What the API server warns of.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
+        end: TracedWriteEnd,
+    },
+    /// The status of the parent was not written.
+    StatusLeft { why: StatusLeft },
+    /// A related object was deleted; false where it was gone.
+    DeletedRelated { object: TracedObject, deleted: bool },
+    /// A step of a newer server.
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedWrite {
+    pub verb: String,
+    pub object: TracedObject,
+    /// Places whose drift is corrected, the first ones of many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drift: Vec<String>,
+    /// Places that the write changes, of a child whose answer is another one; the first ones of many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
+}
+
+/// A child that is left although it is not as wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftChild {
+    pub object: TracedObject,
+    pub why: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TracedWriteEnd {
+    Changed,
+    /// The API server kept the object as it was.
+    NoEffect,
+    Failed(String),
+}
+
+impl TracedStep {
+    /// `None`: people learn nothing by it.
+    pub(super) fn of(step: &Step, took_us: u64) -> Option<Self> {
+        Some(match step {
+            Step::Related(looked) if looked.answers == 0 && looked.error.is_none() => return None,
+            Step::Related(looked) => Self::Related {
+                earlier: looked.answers > 0 && looked.earlier == looked.answers,
+                took_us,
+                usage: looked.usage,
+                rules: looked.rules,
+                objects: looked.objects,
+                found: TracedRule::all(looked),
+                error: looked.error.clone(),
+            },
+            Step::Finalizers => Self::Finalizers,
+            Step::Read(id) => Self::Read { object: TracedObject::of(id) },
+            Step::Claimed(verb, id) => {
+                Self::Claimed { verb: (*verb).to_owned(), object: TracedObject::of(id) }
+            }
+            Step::Asked { hook, is_older, usage, error } => Self::Called {
+                hook: hook.to_string(),
+                older: *is_older,
+                took_us,
+                usage: *usage,
+                error: error.clone(),
+            },
+            Step::Planned(decisions) => Self::planned(decisions),
+            Step::Held(HeldPlan { children, first, version }) => Self::Held {
+                children: *children,
+                objects: first.iter().map(TracedObject::of).collect(),
+                version: version.clone(),
+            },
+            Step::RecordedDeletions => Self::RecordedDeletions,
+            Step::Tried(id) => Self::Tried { object: TracedObject::of(id) },
+            Step::Wrote { verb, id, reason, warnings, end } => Self::Wrote {
+                verb: (*verb).to_owned(),
+                object: TracedObject::of(id),
+                reason: reason.as_deref().map(message),
+                warnings: warnings.iter().map(|warning| message(warning)).collect(),
+                end: TracedWriteEnd::of(end),
+            },
+            Step::StatusLeft(why) => Self::StatusLeft { why: *why },
+            Step::DeletedRelated(id, deleted) => {
+                Self::DeletedRelated { object: TracedObject::of(id), deleted: *deleted }
+            }
+        })
+    }
+
+    fn planned(decisions: &Decisions) -> Self {
+        let Decisions { writes, drifts, changes, left, unchanged, left_out } = decisions;
+        let places = |all: &[(ObjectId, Vec<String>)], id: &ObjectId| {
+            let found = all.iter().find(|(of, _)| of == id);
+            found.map(|(_, places)| places.clone()).unwrap_or_default()
+        };
+        let write = |(verb, id): &(&'static str, ObjectId)| PlannedWrite {
+            verb: (*verb).to_owned(),
+            object: TracedObject::of(id),
+            drift: places(drifts, id),
+            changes: places(changes, id),
+        };
+        let more = |all: usize| all.saturating_sub(MAX_SHOWN);
+        Self::Planned {
+            writes: writes.iter().take(MAX_SHOWN).map(write).collect(),
+            left: left
+                .iter()
+                .take(MAX_SHOWN)
+                .map(|(id, why)| LeftChild { object: TracedObject::of(id), why: message(why) })
+                .collect(),
+            unchanged: *unchanged,
+            left_out: left_out + more(writes.len()) + more(left.len()),
+        }
+    }
+
+    /// The rules of a customize hook.
+    pub fn rules(&mut self) -> &mut [TracedRule] {
+        match self {
+            Self::Related { found, .. } => found,
+            _ => &mut [],
+        }
+    }
+
+    /// Counts no objects of rules that were hidden.
+    pub fn recount(&mut self) {
+        if let Self::Related { found, objects, .. } = self
+            && found.iter().any(|rule| rule.objects.is_none())
+        {
+            *objects = found.iter().filter_map(|rule| rule.objects).sum();
+        }
+    }
+
+    /// The objects that it names.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &TracedObject> {
+        let none: &[TracedObject] = &[];
+        let (one, held, writes, left): (_, _, &[PlannedWrite], &[LeftChild]) = match self {
+            Self::Read { object }
+            | Self::Claimed { object, .. }
+            | Self::Tried { object }
+            | Self::Wrote { object, .. }
+            | Self::DeletedRelated { object, .. } => (Some(object), none, &[], &[]),
+            Self::Planned { writes, left, .. } => (None, none, writes, left),
+            Self::Held { objects, .. } => (None, objects, &[], &[]),
+            Self::Finalizers
+            | Self::Related { .. }
+            | Self::Called { .. }
+            | Self::RecordedDeletions
+            | Self::StatusLeft { .. }
+            | Self::Unknown => (None, none, &[], &[]),
+        };
+        let (writes, left) = (writes.iter().map(|it| &it.object), left.iter().map(|it| &it.object));
+        one.into_iter().chain(held).chain(writes).chain(left)
+    }
+}
+
+impl TracedWriteEnd {
+    fn of(end: &WriteEnd) -> Self {
+        match end {
+            WriteEnd::Changed => Self::Changed,
+            WriteEnd::NoEffect => Self::NoEffect,
+            WriteEnd::Failed(error) => Self::Failed(error.clone()),
+        }
+    }
+}
