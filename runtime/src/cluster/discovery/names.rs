@@ -6,10 +6,10 @@ use serde::Deserialize;
 use super::{Discovery, DiscoveryError, read};
 use crate::cluster::paths::version_path;
 
-/// Names of a kind, as discovery lists them.
+/// A kind with its names, as discovery lists them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Names {
+struct ListedKind {
     name: String,
     #[serde(default)]
     singular_name: String,
@@ -25,7 +25,7 @@ impl Discovery {
     pub async fn other_names(&self, resource: &Resource) -> Result<Vec<String>, DiscoveryError> {
         #[derive(Deserialize)]
         struct List {
-            resources: Vec<Names>,
+            resources: Vec<ListedKind>,
         }
         let version = (&*resource.gvk.group, &*resource.gvk.version);
         let path = version_path(version.0, version.1);

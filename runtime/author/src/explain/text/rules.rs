@@ -16,23 +16,24 @@ pub(super) fn rows(found: &[TracedRule], all: usize) -> Vec<(&'static str, Strin
 /// What a rule asks for, and what it finds.
 fn text(rule: &TracedRule) -> String {
     let group = rule.api_version.split_once('/').map_or(String::new(), |(group, _)| format!(".{group}"));
-    let mut text = format!("asks for {}{group}", rule.resource);
-    if !rule.namespace.is_empty() {
-        text += &format!(" in namespace {}", rule.namespace);
-    }
-    if !rule.namespace_selector.is_empty() {
-        text += &format!(" in namespaces with {}", rule.namespace_selector);
-    }
-    if !rule.label_selector.is_empty() {
-        text += &format!(" with {}", rule.label_selector);
-    }
-    match (rule.names.is_empty(), rule.more_names) {
-        (true, 0) => {}
-        (true, more) => text += &format!(" by {}", counted(more, "name", "names")),
-        (false, 0) => text += &format!(" named {}", rule.names.join(", ")),
-        (false, more) => text += &format!(" named {} and {more} more", rule.names.join(", ")),
-    }
-    text + ": " + &finds(rule)
+    let part = |before: &str, text: &str| {
+        if text.is_empty() { String::new() } else { format!(" {before} {text}") }
+    };
+    let names = match (rule.names.is_empty(), rule.more_names) {
+        (true, 0) => String::new(),
+        (true, more) => format!(" by {}", counted(more, "name", "names")),
+        (false, 0) => format!(" named {}", rule.names.join(", ")),
+        (false, more) => format!(" named {} and {more} more", rule.names.join(", ")),
+    };
+    [
+        format!("asks for {}{group}", rule.resource),
+        part("in namespace", &rule.namespace),
+        part("in namespaces with", &rule.namespace_selector),
+        part("with", &rule.label_selector),
+        names,
+        format!(": {}", finds(rule)),
+    ]
+    .concat()
 }
 
 fn finds(rule: &TracedRule) -> String {
