@@ -51,8 +51,8 @@ pub(super) struct Field {
 
 impl Field {
     pub(super) fn of(path: &str, schema: &Value, is_required: bool) -> Self {
-        let described = [Some(schema), schema.get("items")].into_iter().flatten();
-        let text = described.filter_map(|schema| schema.get("description")?.as_str()).next();
+        let mut described = [Some(schema), schema.get("items")].into_iter().flatten();
+        let text = described.find_map(|schema| schema.get("description")?.as_str());
         let text = text.unwrap_or_else(|| panic!("{path} has no description")).replace('\n', " ");
         let (meaning, default) = match text.rsplit_once("Default: ") {
             Some((meaning, default)) => (meaning.trim_end().to_owned(), default.trim_end_matches('.')),
@@ -187,10 +187,11 @@ fn type_of(schema: &Value) -> String {
     let many = |schema: &Value| match type_of(schema) {
         kind if kind.ends_with("any value") => "values".to_owned(),
         // "map of objects" becomes "maps of objects"; bounds follow the word, too.
-        kind => match kind.find([' ', ',']) {
-            Some(end) => format!("{}s{}", &kind[..end], &kind[end..]),
-            None => format!("{kind}s"),
-        },
+        kind => {
+            let end = kind.find([' ', ',']).unwrap_or(kind.len());
+            let (word, rest) = kind.split_at(end);
+            format!("{word}s{rest}")
+        }
     };
     let named = schema.get("type").and_then(|kind| match kind {
         Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null"),
@@ -226,5 +227,5 @@ fn rules(schema: &Value) -> String {
     let holders = [Some(schema), schema.get("items")].into_iter().flatten();
     let rules = holders.filter_map(|schema| schema.get("x-kubernetes-validations")?.as_array()).flatten();
     let messages = rules.filter_map(|rule| rule.get("message")?.as_str());
-    messages.map(|message| format!(" Rule: {message}.")).collect()
+    messages.map(|message| format!(" Rule: {message}.")).collect::<Vec<_>>().concat()
 }

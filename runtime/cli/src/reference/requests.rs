@@ -228,7 +228,7 @@ fn on_one_line(value: &Value) -> String {
 fn reference_has_every_field_of_requests_and_answers() {
     let mut page = String::new();
     for examples in all() {
-        write!(page, "{}## {}\n", if page.is_empty() { "" } else { "\n" }, examples.kind.as_str()).unwrap();
+        writeln!(page, "{}## {}", if page.is_empty() { "" } else { "\n" }, examples.kind.as_str()).unwrap();
         page += &examples.page();
     }
     compare("requests.md", "requests", &page);

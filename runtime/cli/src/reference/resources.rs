@@ -81,10 +81,10 @@ fn reference_has_every_field_of_the_resources() {
         let heading = format!("{kind}.status");
         let about = Field::of(&heading, status, false).meaning;
         write!(page, "\n### `{heading}`\n\n{about}\n\n").unwrap();
-        page += &match tables.shown_before("status", &heading, status) {
-            Some(link) => format!("Its fields are those of {link}.\n\n"),
-            None => tables.of(&heading, "status", status) + "\n",
-        };
+        match tables.shown_before("status", &heading, status) {
+            Some(link) => writeln!(page, "Its fields are those of {link}.\n").unwrap(),
+            None => page += &(tables.of(&heading, "status", status) + "\n"),
+        }
     }
     let mut revision = schemas["ControllerRevision"].clone();
     revision.as_object_mut().unwrap().retain(|name, _| name == "parentPatch" || name == "children");
