@@ -83,7 +83,7 @@ pub type Customize<'a, Spec = IgnoredAny, Status = IgnoredAny, Settings = Ignore
     CustomizeRequest<Object<'a, Spec, Status>, Settings>;
 
 /// Any error, for hooks that fail in more than one way. `?` makes one of every `std::error::Error`, and also of a `String`
-/// and a `&str`: see [`Result`](crate::Result).
+/// and a `&str`: see [`Result`].
 pub type Error = Box<dyn std::error::Error + Send + std::marker::Sync>;
 
 /// Result of a hook that may fail. When the hook returns an error, the server writes and deletes nothing, and tries again.
