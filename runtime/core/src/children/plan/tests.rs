@@ -172,3 +172,38 @@ fn applied_by_the_server_an_item_that_a_client_adds_to_a_list_is_drift() {
     assert!(is_as_wanted(owner, &id, &made(json!([{"name": "a"}])), &wanted, &history));
     assert!(!is_as_wanted(owner, &id, &made(json!([{"name": "a"}, {"name": "b"}])), &wanted, &history));
 }
+
+#[test]
+fn a_write_of_a_child_names_the_places_that_it_changes_and_no_value() {
+    let parent = a("e/v1", "P", "n/p").uid("p").object();
+    let pods = resource("v1", "Pod");
+    let rules = [ChildKind::new(Arc::clone(&pods), UpdateMethod::InPlace)];
+    let owner = Owner {
+        parent: &parent,
+        kind: ControllerKind::Composite,
+        controller: "c",
+        child_kinds: &rules,
+        hash_secrets: false,
+    };
+    let id = ObjectId { resource: Arc::clone(&pods), key: Key::new("n", "x") };
+    let wanted = |data: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "n"}, "data": data});
+    let body = new_object(owner, &id, &wanted(json!({"a": "1", "b": "2"})));
+    let mut observed = ChildMap::default();
+    let made = a("v1", "Pod", "n/x")
+        .with("metadata.annotations", body["metadata"]["annotations"].clone())
+        .with("metadata.ownerReferences", json!([owner_reference(&parent)]));
+    observed.insert(&pods, made.with("data", json!({"a": "1", "b": "2"})).object());
+    let plan = |data: Value| {
+        let group = [(id.key.clone(), wanted(data))].into_iter().collect();
+        let desired = [(Arc::clone(&pods), group)].into_iter().collect();
+        let history = WriteHistory::default();
+        let past = PastWrites { history: &history, now: std::time::Duration::ZERO };
+        let plan = children(owner, &observed, &desired, past);
+        plan.changes.into_iter().flat_map(|(_, places)| places).collect::<Vec<_>>()
+    };
+    assert!(plan(json!({"a": "1", "b": "2"})).is_empty());
+    assert_eq!(plan(json!({"a": "hidden", "b": "2"})), ["data.a"]);
+    let many: Vec<_> = (0..9).map(|nth| (format!("k{nth}"), json!(""))).collect();
+    let places = plan(many.into_iter().collect());
+    assert_eq!((places.len(), places.last().map(String::as_str)), (6, Some("…")));
+}
