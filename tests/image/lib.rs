@@ -57,6 +57,8 @@ impl Image {
         }
         let content = fs::read(binary).with_context(|| format!("{} cannot be read", binary.display()))?;
         files.push(("usr/bin/metahook".to_owned(), content));
+        let license = fs::read(paths::workspace().join("LICENSE")).context("LICENSE cannot be read")?;
+        files.push(("usr/share/metahook/LICENSE".to_owned(), license));
         Self::of_layer(&layer(&files)?, architecture, effort)
     }
 
@@ -101,16 +103,22 @@ impl Layout {
     /// The image of a server of this machine, without interpreters of scripts.
     pub fn of_server(binary: &Path, effort: Effort) -> Result<Self> {
         let image = Image::of_server(binary, Vec::new(), Architecture::of_host()?, effort)?;
-        Ok(Self::of_one(&image))
+        Ok(Self::of_one(&image, NAME))
     }
 
-    /// The image of one architecture.
-    pub fn of_one(image: &Image) -> Self {
-        Self::named(image.manifest.clone(), image.blobs.clone())
+    /// The image of one architecture, which is called `name` with its tag.
+    pub fn of_one(image: &Image, name: &str) -> Self {
+        let mut layout = Self::named(image.manifest.clone(), image.blobs.clone(), name);
+        if let [_, (config, _), (packed, _)] = image.blobs.as_slice() {
+            // Docker without containerd's store reads this.
+            let docker = json!([{"Config": config, "RepoTags": [name], "Layers": [packed]}]);
+            layout.0.push(("manifest.json".to_owned(), docker.to_string().into_bytes()));
+        }
+        layout
     }
 
     /// The image of several architectures: who pulls it gets its own.
-    pub fn of_all(images: &[Image]) -> Self {
+    pub fn of_all(images: &[Image], name: &str) -> Self {
         let manifests: Vec<Value> = images
             .iter()
             .map(|image| {
@@ -123,13 +131,15 @@ impl Layout {
         let index = index.to_string().into_bytes();
         let named = descriptor(INDEX, &index);
         let blobs = images.iter().flat_map(|image| image.blobs.clone());
-        Self::named(named, [blob(index)].into_iter().chain(blobs).collect())
+        Self::named(named, [blob(index)].into_iter().chain(blobs).collect(), name)
     }
 
-    fn named(mut top: Value, blobs: Files) -> Self {
+    fn named(mut top: Value, blobs: Files, name: &str) -> Self {
+        let has_registry = name.split_once('/').is_some_and(|(first, _)| first.contains(['.', ':']));
+        let whole = if has_registry { name.to_owned() } else { format!("docker.io/{name}") };
         top["annotations"] = json!({
-            "org.opencontainers.image.ref.name": NAME,
-            "io.containerd.image.name": format!("docker.io/{NAME}"),
+            "org.opencontainers.image.ref.name": name,
+            "io.containerd.image.name": whole,
         });
         let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [top]});
         let mut files = vec![
@@ -243,7 +253,7 @@ mod tests {
     }
 
     fn tar(binary: &[u8]) -> Vec<u8> {
-        Layout::of_one(&image(binary, Architecture::Amd64)).tar().unwrap()
+        Layout::of_one(&image(binary, Architecture::Amd64), NAME).tar().unwrap()
     }
 
     #[test]
@@ -274,7 +284,7 @@ mod tests {
     #[test]
     fn each_blob_is_named_after_its_bytes() {
         let layout =
-            Layout::of_all(&[image(b"one", Architecture::Amd64), image(b"two", Architecture::Arm64)]);
+            Layout::of_all(&[image(b"one", Architecture::Amd64), image(b"two", Architecture::Arm64)], NAME);
         for (name, bytes) in layout.0.iter().filter(|(name, _)| name.starts_with("blobs")) {
             assert_eq!(name.strip_prefix("blobs/sha256/"), Some(hex(bytes).as_str()));
         }
@@ -283,7 +293,7 @@ mod tests {
     #[test]
     fn an_image_of_two_architectures_leads_to_each_by_its_platform() {
         let layout =
-            Layout::of_all(&[image(b"one", Architecture::Amd64), image(b"two", Architecture::Arm64)]);
+            Layout::of_all(&[image(b"one", Architecture::Amd64), image(b"two", Architecture::Arm64)], NAME);
         let read = |name: &str| -> Value {
             let (_, bytes) = layout.0.iter().find(|(file, _)| file == name).unwrap();
             serde_json::from_slice(bytes).unwrap()

@@ -37,7 +37,7 @@ fn build(server: &Path, folder: &Path, runners: Files) -> Result<()> {
     let libraries = libraries(server)?;
     ensure!(libraries.is_empty(), "the server is not static: it needs {}", libraries.join(", "));
     let image = Image::of_server(server, runners, Architecture::of_host()?, Effort::Much)?;
-    let layout = Layout::of_one(&image);
+    let layout = Layout::of_one(&image, NAME);
     let file = folder.with_extension("tar");
     let bytes = layout.tar()?;
     ensure!(bytes.len() < MAX_BYTES, "the image has {} bytes, and {MAX_BYTES} are allowed", bytes.len());

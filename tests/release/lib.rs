@@ -15,6 +15,15 @@ use image::{ABOUT_RUNNERS, Image, Layout, RUNNERS, hex};
 /// The version that all parts have: Cargo.toml names it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// Where a release is published.
+#[derive(Debug)]
+pub struct Places<'a> {
+    /// `github.com/OWNER/NAME`, which has the downloads.
+    pub repository: &'a str,
+    /// The image without its tag.
+    pub image: &'a str,
+}
+
 /// The files of a release by their names.
 type Release = BTreeMap<String, Vec<u8>>;
 
@@ -25,28 +34,26 @@ type Release = BTreeMap<String, Vec<u8>>;
 ///
 /// # Errors
 /// A part is missing, or a manifest has another version.
-pub fn pack(workspace: &Path, parts: &Path, folder: &Path, repository: &str) -> Result<String> {
+pub fn pack(workspace: &Path, parts: &Path, folder: &Path, places: &Places<'_>) -> Result<String> {
+    let name = format!("{}:{VERSION}", places.image);
     let mut release = Release::new();
     let mut images = Vec::new();
     for architecture in Architecture::ALL {
         let built = parts.join(architecture.name());
-        if built.is_dir() {
-            release.insert(archive_name(architecture), command(workspace, &built)?);
-            images.push(server_image(&built, architecture)?);
-        }
+        release.insert(archive_name(architecture), command(workspace, &built)?);
+        images.push(server_image(&built, architecture)?);
     }
-    ensure!(!images.is_empty(), "{} has a program for no architecture", parts.display());
     for image in &images {
-        let name = format!("metahook-image-linux-{}.tar", image.architecture().name());
-        release.insert(name, Layout::of_one(image).tar()?);
+        let file = format!("metahook-image-linux-{}.tar", image.architecture().name());
+        release.insert(file, Layout::of_one(image, &name).tar()?);
     }
-    release.insert("metahook-image.tar".to_owned(), Layout::of_all(&images).tar()?);
+    release.insert("metahook-image.tar".to_owned(), Layout::of_all(&images, &name).tar()?);
     release.insert("metahook-book.tar.gz".to_owned(), packed_folder(&parts.join("book"), "metahook-book")?);
     for name in [format!("metahook-sdk-{VERSION}.crate"), "metahook.cdx.json".to_owned()] {
         let content = read(&parts.join(&name))?;
         release.insert(name, content);
     }
-    manifests::add(&mut release, workspace, repository)?;
+    manifests::add(&mut release, workspace, places)?;
     let changelog = String::from_utf8(read(&workspace.join("runtime/CHANGELOG.md"))?)?;
     release.insert("RELEASE_NOTES.md".to_owned(), notes::of(&changelog, VERSION)?.into_bytes());
     let sums: Vec<String> =
@@ -64,13 +71,34 @@ fn archive_name(architecture: Architecture) -> String {
 
 /// The program, and beside it the interpreters of scripts, where it looks for them.
 fn command(workspace: &Path, built: &Path) -> Result<Vec<u8>> {
+    let program = read(&built.join("metahook"))?;
+    ensure!(!needs_loader(&program), "{} is not static", built.join("metahook").display());
     let mut tar = Archive::new();
-    tar.program("metahook", &read(&built.join("metahook"))?)?;
+    tar.program("metahook", &program)?;
     tar.file("LICENSE", &read(&workspace.join("LICENSE"))?)?;
+    // Else a folder has the rights that a user's umask gives it, and no server uses code of one that others may write.
+    for folder in ["runners/", "licenses/", "licenses/javascript/", "licenses/python/"] {
+        tar.folder(folder)?;
+    }
     for (path, content) in image::runners(&built.join("runners"), "runners", "licenses")? {
         tar.file(&path, &content)?;
     }
     gzip(&tar.finish()?, Effort::Much)
+}
+
+/// Whether an ELF program names a loader: then it needs shared libraries.
+fn needs_loader(program: &[u8]) -> bool {
+    /// `PT_INTERP`.
+    const LOADER: &[u8] = &[3, 0, 0, 0];
+    let number = |at: usize, bytes: usize| {
+        let bytes = program.get(at..at + bytes)?;
+        Some(bytes.iter().rev().fold(0_usize, |all, byte| all << 8 | usize::from(*byte)))
+    };
+    let (Some(first), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2)) else {
+        return false;
+    };
+    program.starts_with(b"\x7fELF")
+        && (0..count).any(|nth| program.get(first + nth * size..first + nth * size + 4) == Some(LOADER))
 }
 
 fn server_image(built: &Path, architecture: Architecture) -> Result<Image> {
@@ -80,10 +108,22 @@ fn server_image(built: &Path, architecture: Architecture) -> Result<Image> {
 
 /// All files of a folder, in the order of their paths, under a folder of another name.
 fn packed_folder(folder: &Path, name: &str) -> Result<Vec<u8>> {
+    packed_files(folder, name, |_, content| Ok(Some(content)))
+}
+
+/// Each file as `change` makes it; without those for which it answers `None`.
+fn packed_files(
+    folder: &Path,
+    name: &str,
+    change: impl Fn(&Path, Vec<u8>) -> Result<Option<Vec<u8>>>,
+) -> Result<Vec<u8>> {
     let mut tar = Archive::new();
     for path in files(folder)? {
-        let inner = path.strip_prefix(folder)?.to_str().context("a path is no UTF-8")?;
-        tar.file(&format!("{name}/{inner}"), &read(&path)?)?;
+        let inner = path.strip_prefix(folder)?;
+        if let Some(content) = change(inner, read(&path)?)? {
+            let inner = inner.to_str().context("a path is no UTF-8")?;
+            tar.file(&format!("{name}/{inner}"), &content)?;
+        }
     }
     gzip(&tar.finish()?, Effort::Much)
 }
@@ -144,7 +184,8 @@ mod tests {
     fn packed(parts: &Path) -> (tempfile::TempDir, String) {
         let folder = tempfile::tempdir().unwrap();
         let workspace = binaries::paths::workspace();
-        let sums = pack(&workspace, parts, folder.path(), "git.example.com/metahook").unwrap();
+        let places = Places { repository: "git.example.com/metahook", image: "images.example.com/metahook" };
+        let sums = pack(&workspace, parts, folder.path(), &places).unwrap();
         (folder, sums)
     }
 
@@ -180,12 +221,45 @@ mod tests {
     }
 
     #[test]
+    fn the_manifests_name_the_image_that_is_published() {
+        let parts = parts();
+        let (folder, _) = packed(parts.path());
+        let install = fs::read_to_string(folder.path().join("install.yaml")).unwrap();
+        assert!(install.contains(&format!("image: images.example.com/metahook:{VERSION}\n")), "{install}");
+        for (archive, file, line) in [
+            ("metahook-manifests.tar.gz", "kustomization.yaml", "\n  newName: images.example.com/metahook\n"),
+            (
+                &format!("metacontroller-helm-{VERSION}.tgz"),
+                "values.yaml",
+                "\n  repository: images.example.com/metahook\n",
+            ),
+        ] {
+            let output = std::process::Command::new("tar")
+                .args(["--wildcards", "-xzOf"])
+                .arg(folder.path().join(archive))
+                .arg(format!("*/{file}"))
+                .output()
+                .unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert!(text.contains(line), "{file}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_program_with_a_loader_is_refused() {
+        assert!(needs_loader(&fs::read(std::env::current_exe().unwrap()).unwrap()));
+        assert!(!needs_loader(b"\x7fELF"));
+        assert!(!needs_loader(b"#!/bin/sh"));
+    }
+
+    #[test]
     fn a_part_that_is_missing_is_named_and_nothing_is_written() {
         let parts = parts();
         fs::remove_file(parts.path().join("metahook.cdx.json")).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("release");
-        let error = pack(&binaries::paths::workspace(), parts.path(), &target, "x").unwrap_err();
+        let places = Places { repository: "x", image: "x" };
+        let error = pack(&binaries::paths::workspace(), parts.path(), &target, &places).unwrap_err();
         assert!(format!("{error:#}").contains("metahook.cdx.json cannot be read"), "{error:#}");
         assert!(!target.exists());
     }

@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use image::archive::{Archive, Effort, gzip};
 use image::hex;
 use serde::Deserialize;
 
-use crate::{Release, VERSION, files, packed_folder, read};
+use crate::{Places, Release, VERSION, packed_files, read};
 
 /// Files of `manifests` that are parts of a release of their own.
 const APART: [&str; 2] = ["helm", "krew"];
@@ -32,21 +31,22 @@ struct Chart {
     app_version: String,
 }
 
-pub(crate) fn add(release: &mut Release, workspace: &Path, repository: &str) -> Result<()> {
+pub(crate) fn add(release: &mut Release, workspace: &Path, places: &Places<'_>) -> Result<()> {
     let manifests = workspace.join("manifests");
     let kustomization: Kustomization = yaml(&manifests.join("kustomization.yaml"))?;
     for image in &kustomization.images {
         has_version("manifests/kustomization.yaml", "newTag", &image.new_tag)?;
     }
-    release.insert("install.yaml".to_owned(), in_one_file(&manifests, &kustomization.resources)?);
-    release.insert("metahook-manifests.tar.gz".to_owned(), folder(&manifests)?);
+    release
+        .insert("install.yaml".to_owned(), in_one_file(&manifests, &kustomization.resources, places.image)?);
+    release.insert("metahook-manifests.tar.gz".to_owned(), folder(&manifests, places.image)?);
     let chart: Chart = yaml(&manifests.join("helm/Chart.yaml"))?;
     has_version("manifests/helm/Chart.yaml", "version", &chart.version)?;
     has_version("manifests/helm/Chart.yaml", "appVersion", &chart.app_version)?;
-    let packed = packed_folder(&manifests.join("helm"), &chart.name)?;
-    release.insert(format!("{}-{VERSION}.tgz", chart.name), packed);
+    let name = format!("{}-{VERSION}.tgz", chart.name);
+    release.insert(name, self::chart(&manifests.join("helm"), &chart.name, places.image)?);
     let plugin = String::from_utf8(read(&manifests.join("krew/metahook.yaml"))?)?;
-    let plugin = krew(&plugin, release, repository)?;
+    let plugin = krew(&plugin, release, places.repository)?;
     release.insert("metahook.yaml".to_owned(), plugin.into_bytes());
     Ok(())
 }
@@ -60,7 +60,7 @@ fn has_version(file: &str, field: &str, found: &str) -> Result<()> {
 }
 
 /// The resources of the kustomization, for `kubectl apply --server-side -f`.
-fn in_one_file(manifests: &Path, resources: &[String]) -> Result<Vec<u8>> {
+fn in_one_file(manifests: &Path, resources: &[String], image: &str) -> Result<Vec<u8>> {
     let mut all = String::new();
     for resource in resources {
         let text = String::from_utf8(read(&manifests.join(resource))?)?;
@@ -70,22 +70,37 @@ fn in_one_file(manifests: &Path, resources: &[String]) -> Result<Vec<u8>> {
         all.push_str(text.trim_end());
         all.push('\n');
     }
-    let image = format!("image: {}\n", image::NAME);
-    ensure!(all.contains(&image), "manifests/statefulset.yaml has no `{}`", image.trim_end());
-    Ok(all.into_bytes())
+    replaced(&all, &format!("image: {}\n", image::NAME), &format!("image: {image}:{VERSION}\n"))
 }
 
 /// The folder, for `kubectl apply --server-side -k`.
-fn folder(manifests: &Path) -> Result<Vec<u8>> {
-    let mut tar = Archive::new();
-    for path in files(manifests)? {
-        let inner = path.strip_prefix(manifests)?;
-        if !APART.iter().any(|apart| inner.starts_with(apart)) {
-            let inner = inner.to_str().context("a path is no UTF-8")?;
-            tar.file(&format!("metahook-manifests/{inner}"), &read(&path)?)?;
+fn folder(manifests: &Path, image: &str) -> Result<Vec<u8>> {
+    packed_files(manifests, "metahook-manifests", |path, content| {
+        if APART.iter().any(|apart| path.starts_with(apart)) {
+            return Ok(None);
         }
-    }
-    gzip(&tar.finish()?, Effort::Much)
+        if path != Path::new("kustomization.yaml") {
+            return Ok(Some(content));
+        }
+        let named = format!("\n  newName: {image}\n  newTag: ");
+        replaced(&String::from_utf8(content)?, "\n  newTag: ", &named).map(Some)
+    })
+}
+
+fn chart(folder: &Path, name: &str, image: &str) -> Result<Vec<u8>> {
+    packed_files(folder, name, |path, content| {
+        if path != Path::new("values.yaml") {
+            return Ok(Some(content));
+        }
+        let named = format!("\n  repository: {image}\n");
+        replaced(&String::from_utf8(content)?, "\n  repository: metahook/metahook\n", &named).map(Some)
+    })
+}
+
+/// A text with another word in the place of one that it has to have once.
+fn replaced(text: &str, word: &str, by: &str) -> Result<Vec<u8>> {
+    ensure!(text.matches(word).count() == 1, "a manifest has not exactly one `{}`", word.trim());
+    Ok(text.replace(word, by).into_bytes())
 }
 
 /// Puts the digest of each archive in the place of the zeros below its address.

@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// Where releases are downloaded, for krew's manifest
     #[arg(long, value_name = "HOST/PATH", default_value = "github.com/metahook/metahook")]
     repository: String,
+    /// The image without its tag, as it is pulled: the manifests and the chart of the release name it
+    #[arg(long, value_name = "NAME", default_value = "metahook/metahook")]
+    image: String,
 }
 
 /// Returns whether the release is made; links of the book that lead nowhere are printed.
@@ -39,6 +42,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
              `cargo test -p release` names"
         );
     }
+    let changed =
+        output(Command::new("git").args(["status", "--porcelain"]).current_dir(paths::workspace()))?;
+    ensure!(changed.is_empty(), "the checkout has changes, and a release is one of a commit:\n{changed}");
     let parts = paths::target()?.join("release-parts");
     if parts.is_dir() {
         fs::remove_dir_all(&parts)?;
@@ -56,7 +62,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     bill_of_materials(&parts)?;
     cargo::build_programs(&["release"])?;
     let release = paths::target()?.join(format!("metahook-{VERSION}"));
-    cargo::exec(cargo::program("release")?.arg(parts).arg(release).arg(&options.repository))?;
+    cargo::exec(
+        cargo::program("release")?.arg(parts).arg(release).args([&options.repository, &options.image]),
+    )?;
     Ok(true)
 }
 

@@ -68,8 +68,8 @@ pub struct WarnedParents {
     hooks: Option<Fingerprint>,
     /// With a hash of the object of the latest warning. Other parents have no entry.
     parents: BTreeMap<Key, u64>,
-    /// The parent of the latest warning, and the warning.
-    latest: Option<(Key, String)>,
+    /// One of them, and the warning.
+    shown: Option<(Key, String)>,
 }
 
 impl WarnedParents {
@@ -93,8 +93,11 @@ impl WarnedParents {
         let hash = hash.finish();
         if let Some(warning) = warning {
             self.parents.insert(parent.clone(), hash);
-            self.latest =
-                Some((parent.clone(), format!("{object}: {}", shorten(warning, MAX_WARNING_BYTES))));
+            // Another parent stays: the message would change with each write, and with it the controller's status.
+            if self.shown.as_ref().is_none_or(|(shown, _)| shown == parent) {
+                let text = format!("{object}: {}", shorten(warning, MAX_WARNING_BYTES));
+                self.shown = Some((parent.clone(), text));
+            }
         } else if self.parents.get(parent) == Some(&hash) {
             self.forget(parent);
         }
@@ -103,7 +106,7 @@ impl WarnedParents {
     /// To be called where the parent is gone.
     pub fn forget(&mut self, parent: &Key) {
         self.parents.remove(parent);
-        self.latest = self.latest.take().filter(|(latest, _)| latest != parent);
+        self.shown = self.shown.take().filter(|(shown, _)| shown != parent);
     }
 
     /// The number of parents, and one of them with its warning where that is known.
@@ -111,9 +114,9 @@ impl WarnedParents {
         if self.hooks != hooks {
             return (0, None);
         }
-        let latest = self.latest.as_ref().map(|(parent, warning)| format!("{parent}: {warning}"));
+        let shown = self.shown.as_ref().map(|(parent, warning)| format!("{parent}: {warning}"));
         let first = || self.parents.first_key_value().map(|(parent, _)| format!("{parent}: see its Events"));
-        (self.parents.len(), latest.or_else(first))
+        (self.parents.len(), shown.or_else(first))
     }
 }
 
@@ -141,17 +144,21 @@ mod tests {
         all.wrote(old, &one, &id("a"), Some(&text));
         all.wrote(old, &other, &id("b"), Some(&text));
         let said = |parent: &str, why: &str| Some(format!("n/{parent}: {why}"));
-        assert_eq!(all.count(old), (2, said("2", "Pod n/b: unknown field \"spec.x\"")));
+        let first = said("1", "Pod n/a: unknown field \"spec.x\"");
+        assert_eq!(all.count(old), (2, first.clone()), "the message stays while it is true");
         assert_eq!(all.count(new), (0, None), "another version may have mended it");
         all.wrote(old, &other, &id("another"), None);
         assert_eq!(all.count(old).0, 2, "another object says nothing about this one");
         all.wrote(old, &other, &id("b"), None);
-        assert_eq!(all.count(old), (1, said("1", "see its Events")));
+        assert_eq!(all.count(old), (1, first));
+        all.wrote(old, &other, &id("b"), Some(&text));
         all.forget(&one);
+        assert_eq!(all.count(old), (1, said("2", "see its Events")));
+        all.forget(&other);
         assert_eq!(all.count(old), (0, None));
         all.wrote(old, &one, &id("a"), Some(&text));
         all.wrote(new, &one, &id("c"), None);
-        assert!(all.parents.is_empty() && all.latest.is_none());
+        assert!(all.parents.is_empty() && all.shown.is_none());
     }
 
     #[test]

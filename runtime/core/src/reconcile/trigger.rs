@@ -11,6 +11,7 @@ use crate::object::id::{Key, Uid};
 use crate::reconcile::changed_fields::ChangedFields;
 use crate::reconcile::outcome::RetryState;
 
+const RETRY: &str = "retry ";
 const OWN_WRITES: &str = "own writes";
 
 /// State of a parent and its hooks when a reconcile began.
@@ -183,6 +184,11 @@ impl fmt::Display for ReconcileCause {
     }
 }
 
+/// Whether the text of a cause is that of a retry, whatever its number.
+pub fn is_retry(cause: &str) -> bool {
+    cause.strip_prefix(RETRY).is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
 impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -190,7 +196,7 @@ impl fmt::Display for Trigger {
             Self::Deletion => "deleted",
             Self::Spec => "spec changed",
             Self::Module => "module changed",
-            Self::Retry(failures) => return write!(f, "retry {failures}"),
+            Self::Retry(failures) => return write!(f, "{RETRY}{failures}"),
             Self::OwnWrites => OWN_WRITES,
             Self::Object => "labels, annotations or status changed",
             Self::Other => "child, related object or time",

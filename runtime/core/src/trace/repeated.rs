@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ReconcileTrace, TracedStep};
 use crate::hash::hash64;
+use crate::reconcile::trigger::is_retry;
 
 /// Reconciles before a trace that were the same in all but their times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +27,9 @@ pub(super) fn timeless_hash(trace: &ReconcileTrace) -> u64 {
     trace.end.hash(&mut all);
     trace.throttled.hash(&mut all);
     if !trace.steps.is_empty() {
-        (&trace.cause, &trace.changed_fields, trace.left_out).hash(&mut all);
+        // The number of a retry rises with each.
+        let cause = if is_retry(&trace.cause) { "retry" } else { &trace.cause };
+        (cause, &trace.changed_fields, trace.left_out).hash(&mut all);
         (trace.generation, &trace.resource_version).hash(&mut all);
         for step in &trace.steps {
             without_times(step.clone()).hash(&mut all);
@@ -57,7 +60,7 @@ mod tests {
             "resourceVersion": "7",
             "began": "2026-11-27T10:20:31.120Z",
             "tookUs": 5,
-            "cause": "retry",
+            "cause": "retry 7",
             "steps": [{"step": "called", "hook": "sync", "tookUs": 3, "error": "it trapped"}],
             "end": {"failed": "it trapped"},
             "nextUs": 9,
@@ -73,6 +76,7 @@ mod tests {
             ("/began", json!("2027-01-01T00:00:00.000Z")),
             ("/tookUs", json!(7)),
             ("/nextUs", json!(70)),
+            ("/cause", json!("retry 8")),
             ("/steps/0/tookUs", json!(70)),
         ] {
             assert_eq!(hash_of(|trace| *trace.pointer_mut(at).unwrap() = other.clone()), usual, "{at}");

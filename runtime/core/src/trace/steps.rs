@@ -196,10 +196,11 @@ impl TracedStep {
         }
     }
 
-    /// Counts no objects of rules that were hidden.
+    /// Counts the objects of the rules that are shown, where rules were hidden or are not in the trace: a difference would say how
+    /// many objects these find.
     pub fn recount(&mut self) {
-        if let Self::Related { found, objects, .. } = self
-            && found.iter().any(|rule| rule.objects.is_none())
+        if let Self::Related { found, rules, objects, .. } = self
+            && (*rules > found.len() || found.iter().any(|rule| rule.objects.is_none()))
         {
             *objects = found.iter().filter_map(|rule| rule.objects).sum();
         }

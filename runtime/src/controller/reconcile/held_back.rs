@@ -56,12 +56,17 @@ impl Reconciler {
         changing: Option<String>,
     ) -> Warnings {
         let places = &self.parents.changing;
-        let warnings = if *result == Ok(Changed::Something) && is_watched(retry_state) {
-            let mut all = lock(&places.0);
-            all.entry(parent.key.clone()).or_default().wrote(changing, retry_state, reads_clock)
-        } else {
-            places.forget(&parent.key);
-            Warnings::default()
+        let warnings = match result {
+            Ok(Changed::Something) if is_watched(retry_state) => {
+                let mut all = lock(&places.0);
+                all.entry(parent.key.clone()).or_default().wrote(changing, retry_state, reads_clock)
+            }
+            Ok(_) => {
+                places.forget(&parent.key);
+                Warnings::default()
+            }
+            // The queue throttles it as before.
+            Err(_) => Warnings::default(),
         };
         self.parents.record_new(parent, EventReason::Throttled, warnings.throttled.clone());
         self.parents.record_new(parent, EventReason::ChangesEachTime, warnings.unsettled.clone());

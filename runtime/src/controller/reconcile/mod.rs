@@ -177,6 +177,7 @@ impl Reconciler {
             }
             Reached::Paused => {
                 self.parents.changing.forget(&parent.key);
+                self.parents.note_rollout(&parent.key, None);
                 // No other decorator writes an object with the annotation either: they go on waiting until its pause ends.
                 if let Some(decorator) = self.parents.decorator.as_ref().filter(|_| self.data.config.paused) {
                     decorator.paused(&parent.uid);

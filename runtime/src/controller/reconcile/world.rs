@@ -261,8 +261,10 @@ impl Record for Attempt<'_> {
                 *lock(&self.changing) = reconciler.changing(parent, plan, self.retry_state);
             }
             Fact::TwoAnswers(hook) => reconciler.record_two_answers(parent, hook),
+            // It waits for a user, and no longer for its children.
+            Fact::Held { .. } => reconciler.parents.note_rollout(&parent.key, None),
             // A trace has it as a step.
-            Fact::StatusLeft(_) | Fact::Held { .. } => {}
+            Fact::StatusLeft(_) => {}
         }
     }
 }

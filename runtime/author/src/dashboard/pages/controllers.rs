@@ -150,7 +150,7 @@ mod tests {
             line("d", "False", "InvalidSpec"),
         ];
         let page = page(&Site::for_tests(), &Cluster { controllers, gaps: Vec::new() }, "").into_string();
-        assert_eq!(page.matches("<dd>The spec is refused").count(), 1, "{page}");
+        assert_eq!(page.matches("<dd>The server refuses the spec").count(), 1, "{page}");
         assert!(!page.contains("title=\"") && !page.contains("<dd>The controller runs"), "{page}");
         assert!(page.contains("href=\"/0f/controllers/CompositeController/a\""), "{page}");
     }

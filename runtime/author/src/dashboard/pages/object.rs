@@ -10,7 +10,7 @@ use super::{Tone, badge, id_part, layout};
 use crate::explain::{duration, end, name, readable_time, rows, settled};
 
 /// Rows of what was asked; the others are what was decided and written.
-const ASKED: [&str; 5] = ["related", "call", "read", "finalizers", "next"];
+const ASKED: [&str; 6] = ["related", "rule", "call", "read", "finalizers", "next"];
 
 pub(crate) fn page(site: &Site, object: &TracedObject, explained: &Explained) -> Markup {
     let title = name(object);
