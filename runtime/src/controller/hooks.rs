@@ -114,6 +114,11 @@ impl FollowedHooks {
         lock(&self.loaded).clone().map_err(HookError::NotLoaded)
     }
 
+    /// The identity of the versions; `None`: a hook has no module.
+    pub(crate) fn identity(&self) -> Option<Fingerprint> {
+        lock(&self.loaded).as_ref().ok().map(|hooks| hooks.identity)
+    }
+
     /// Takes the present modules and mounts; `true`: a version changed. `before` is called with a new one before any reconcile
     /// takes it.
     pub(crate) fn renew(&self, before: impl FnOnce(Fingerprint)) -> bool {
@@ -154,7 +159,7 @@ impl HookCaller {
 
     /// The identity of the versions; `None`: a hook has no module.
     pub(crate) fn identity(&self) -> Option<Fingerprint> {
-        self.loaded().ok().map(|hooks| hooks.identity)
+        self.followed.identity()
     }
 
     /// The median of the instructions of each module's latest calls, with the digest of the module.

@@ -104,7 +104,7 @@ struct Inspection {
     room: Arc<Semaphore>,
 }
 
-/// Room for one request. It is free again when the last work for the request has ended, also work that nobody waits for any more.
+/// Room for one request. The last work for the request frees it, also work that nobody waits for any more.
 #[derive(Clone)]
 struct Room(#[expect(dead_code, reason = "it is held")] Option<Arc<OwnedSemaphorePermit>>);
 

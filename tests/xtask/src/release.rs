@@ -1,8 +1,7 @@
 //! `cargo xtask release`: what a release holds, in one folder; two runs make the same bytes.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -76,12 +75,7 @@ fn program(architecture: Architecture, folder: &Path) -> Result<()> {
     );
     let server = static_server::build(architecture)?;
     let runners = folder.join("runners");
-    fs::create_dir_all(&runners)?;
-    // Else no server would use code that lies in it.
-    fs::set_permissions(&runners, Permissions::from_mode(0o755))?;
-    for name in ["javascript.wasm", "python.wasm"] {
-        copy(&paths::runners()?.join(name), &runners.join(name))?;
-    }
+    runners::copy_all(&runners)?;
     copy(&server, &folder.join("metahook"))?;
     let name = architecture.name();
     if !can_run(&server)? {

@@ -32,18 +32,20 @@ pub(super) fn timeless_hash(trace: &ReconcileTrace) -> u64 {
         (cause, &trace.changed_fields, trace.left_out).hash(&mut all);
         (trace.generation, &trace.resource_version).hash(&mut all);
         for step in &trace.steps {
-            without_times(step.clone()).hash(&mut all);
+            hash_timeless(step, &mut all);
         }
     }
     all.finish()
 }
 
-fn without_times(mut step: TracedStep) -> TracedStep {
-    if let TracedStep::Called { took_us, usage, .. } | TracedStep::Related { took_us, usage, .. } = &mut step
-    {
-        (*took_us, *usage) = (0, None);
+fn hash_timeless(step: &TracedStep, all: &mut impl Hasher) {
+    match step {
+        TracedStep::Called { hook, older, error, took_us: _, usage: _ } => (hook, older, error).hash(all),
+        TracedStep::Related { earlier, rules, objects, found, error, took_us: _, usage: _ } => {
+            (earlier, rules, objects, found, error).hash(all);
+        }
+        other => other.hash(all),
     }
-    step
 }
 
 #[cfg(test)]

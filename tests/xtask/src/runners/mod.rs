@@ -110,14 +110,29 @@ fn place(language: Language) -> Result<()> {
         fs::rename(work.join(format!("{name}.wasm")), &file).context("the build left no runner")?;
         fs::remove_dir_all(&work)?;
     }
-    let folder = paths::target()?.join("runners");
-    fs::create_dir_all(&folder)?;
-    // Else no server would use code that lies in it.
-    fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
+    let folder = paths::runners()?;
+    make_folder(&folder)?;
     let placed = folder.join(format!("{name}.wasm"));
     let size = fs::copy(&file, &placed).with_context(|| format!("cannot write {}", placed.display()))?;
     eprintln!("{name}.wasm  {size} bytes  {}", placed.display());
     Ok(())
+}
+
+/// Copies the runners of the target folder into another one.
+pub(crate) fn copy_all(folder: &Path) -> Result<()> {
+    make_folder(folder)?;
+    for language in ALL {
+        let name = format!("{}.wasm", language.name());
+        fs::copy(paths::runners()?.join(&name), folder.join(&name))
+            .with_context(|| format!("cannot copy {name}"))?;
+    }
+    Ok(())
+}
+
+/// Makes a folder for runners. A server uses no code of one that others may write.
+fn make_folder(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    Ok(fs::set_permissions(folder, Permissions::from_mode(0o755))?)
 }
 
 fn folder(language: Language) -> PathBuf {

@@ -250,7 +250,7 @@ impl Parents {
     /// Records what the API server has against a write for a parent, each text once for a parent, a kind of objects and a
     /// version of the hooks.
     pub(crate) fn record_api_warnings(&self, parent: &Key, op: &Op, texts: &[String]) {
-        let hooks = self.identity();
+        let hooks = self.hooks.identity();
         if texts.is_empty() {
             lock(&self.warned).wrote(hooks, parent, op.id(), None);
             return;
@@ -265,14 +265,9 @@ impl Parents {
         }
     }
 
-    /// The version of the hooks that is called now.
-    fn identity(&self) -> Option<Fingerprint> {
-        self.hooks.loaded().ok().map(|hooks| hooks.identity)
-    }
-
     /// The number of parents about whose objects the API server warned last, and one of them.
     pub(crate) fn warned(&self) -> (usize, Option<String>) {
-        lock(&self.warned).count(self.identity())
+        lock(&self.warned).count(self.hooks.identity())
     }
 
     /// Remembers whether the rollout of a parent waits for a child.
