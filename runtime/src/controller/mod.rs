@@ -37,7 +37,7 @@ use metahook_core::pacing::self_triggered::SelfTriggerLimits;
 use metahook_core::reconcile::changed_fields::ChangedFields;
 use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::shown::ObservedBounds;
-use metahook_core::reconcile::trigger::Causes;
+use metahook_core::reconcile::trigger::{Causes, ReconcileCause};
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovery::Discovery;
@@ -263,21 +263,14 @@ impl ControllerData {
         self.traces.are_wanted() || tracing::enabled!(tracing::Level::DEBUG)
     }
 
-    /// Remembers why parents are reconciled, where the log or a trace has it. `how`: the object came, went, or changed.
-    /// `fields`: asked for where it is remembered.
-    pub(crate) fn note_cause(
-        &self,
-        parents: &BTreeSet<Key>,
-        (kind, object): (&Resource, &Key),
-        how: &str,
-        fields: impl FnOnce() -> ChangedFields,
-    ) {
+    /// Remembers why parents are reconciled, where the log or a trace has it. `cause`: asked for where it is remembered.
+    pub(crate) fn note_cause(&self, parents: &BTreeSet<Key>, cause: impl FnOnce() -> ReconcileCause) {
         if !self.tells_causes() || !lock(&self.causes).has_room(parents) {
             return;
         }
         // Without the lock: reconciles wait for it.
-        let (what, fields) = (format!("{} {object} {how}", kind.gvk.kind), fields());
-        lock(&self.causes).object_changed(parents, &what, &fields);
+        let cause = cause();
+        lock(&self.causes).object_changed(parents, &cause);
     }
 
     /// Remembers which fields of a parent another client changed, where the log or a trace has causes.

@@ -1,11 +1,11 @@
 //! Traces of the latest reconciles, where the server keeps them, for `metahook explain`; and recordings of those that come.
 
-use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use metahook_core::object::id::{Key, ObjectId, Resource};
+use metahook_core::reconcile::trigger::ReconcileCause;
 use metahook_core::trace::recent::{ParentId, PrintedTrace, RecentTraces, read};
 use metahook_core::trace::{ReconcileTrace, TracedObject};
 
@@ -144,7 +144,7 @@ impl ControllerTraces {
 
     /// Counts triggers of parents that changed nothing, with their causes. Most triggers of a large cluster are such: where
     /// nothing is kept this does nothing, else it takes one lock and hardly ever allocates.
-    pub(crate) fn count_settled<'a>(&self, parents: impl IntoIterator<Item = (&'a Key, Cow<'static, str>)>) {
+    pub(crate) fn count_settled<'a>(&self, parents: impl IntoIterator<Item = (&'a Key, ReconcileCause)>) {
         let Some(kept) = &self.all.kept else { return };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let mut kept = lock(&kept.recent);
@@ -181,6 +181,7 @@ mod tests {
             took_us: 1,
             cause: "first reconcile".to_owned(),
             changed_fields: Vec::new(),
+            related_cause: None,
             steps: Vec::new(),
             left_out: 0,
             end: TraceEnd::Unchanged,
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn nothing_is_looked_at_where_nothing_is_kept() {
         let traces = Traces::default().of_controller(("CompositeController", "c"), &greetings());
-        let unread = std::iter::from_fn(|| -> Option<(&Key, Cow<'static, str>)> { panic!("it is read") });
+        let unread = std::iter::from_fn(|| -> Option<(&Key, ReconcileCause)> { panic!("it is read") });
         traces.count_settled(unread);
         traces.add(|| panic!("it is made"));
     }

@@ -256,7 +256,7 @@ impl Inspection {
             }
         }
         reconciles.retain(|trace| !hidden.iter().any(|parent| parent.is(&trace.parent)));
-        self.hide_rules(user, &mut reconciles).await?;
+        self.hide_related(user, &mut reconciles).await?;
         Ok(Explained { version: version(), reconciles, hidden_parents: hidden.len() })
     }
 }
@@ -264,32 +264,54 @@ impl Inspection {
 impl Inspection {
     /// Leaves the names and numbers of related objects out that the user may not list: a user may be let write the names in a
     /// parent, and learn so which objects there are.
-    async fn hide_rules(&self, user: &User, reconciles: &mut [ReconcileTrace]) -> Result<(), Refusal> {
-        let mut reviewed: Vec<(TracedObject, bool)> = Vec::new();
-        let steps = reconciles.iter_mut().flat_map(|trace| trace.steps.iter_mut());
-        let rules: Vec<_> = steps.flat_map(|step| step.rules().iter_mut()).collect();
-        for rule in rules {
-            let reach = rule.reach();
-            let known = reviewed.iter().find(|(known, _)| known.is(&reach)).map(|(_, may)| *may);
-            let may = match known {
-                Some(may) => may,
-                None if reviewed.len() >= MAX_REVIEWS => false,
-                None => {
-                    let may = match self.guard.may_list(user, &reach).await {
-                        Ok(()) => true,
-                        Err(Refusal::Forbidden { .. }) => false,
-                        Err(refusal) => return Err(refusal),
-                    };
-                    reviewed.push((reach, may));
-                    may
-                }
-            };
-            if !may {
-                rule.hide();
+    async fn hide_related(&self, user: &User, reconciles: &mut [ReconcileTrace]) -> Result<(), Refusal> {
+        let mut reviewed = Reviewed { guard: &self.guard, user, answers: Vec::new() };
+        for trace in reconciles {
+            if let Some(object) = &trace.related_cause
+                && !reviewed.may_list(object.reach()).await?
+            {
+                trace.hide_cause();
             }
+            if let Some(settled) = &mut trace.settled
+                && let Some(object) = &settled.related_cause
+                && !reviewed.may_list(object.reach()).await?
+            {
+                settled.hide_cause();
+            }
+            for rule in trace.steps.iter_mut().flat_map(TracedStep::rules) {
+                if !reviewed.may_list(rule.reach()).await? {
+                    rule.hide();
+                }
+            }
+            trace.steps.iter_mut().for_each(TracedStep::recount);
         }
-        reconciles.iter_mut().flat_map(|trace| &mut trace.steps).for_each(TracedStep::recount);
         Ok(())
+    }
+}
+
+/// Which related objects a user may list. Each kind and namespace is reviewed once, and where there are too many, the rest is
+/// taken for forbidden.
+struct Reviewed<'a> {
+    guard: &'a Guard,
+    user: &'a User,
+    answers: Vec<(TracedObject, bool)>,
+}
+
+impl Reviewed<'_> {
+    async fn may_list(&mut self, reach: TracedObject) -> Result<bool, Refusal> {
+        if let Some((_, may)) = self.answers.iter().find(|(known, _)| known.is(&reach)) {
+            return Ok(*may);
+        }
+        if self.answers.len() >= MAX_REVIEWS {
+            return Ok(false);
+        }
+        let may = match self.guard.may_list(self.user, &reach).await {
+            Ok(()) => true,
+            Err(Refusal::Forbidden { .. }) => false,
+            Err(refusal) => return Err(refusal),
+        };
+        self.answers.push((reach, may));
+        Ok(may)
     }
 }
 

@@ -1,4 +1,5 @@
-use metahook_core::object::id::{Gvk, Key, Resource};
+use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
+use metahook_core::reconcile::trigger::ReconcileCause;
 use metahook_core::trace::recent::PrintedTrace;
 use metahook_core::trace::{ReconcileTrace, TraceEnd, TracedStep};
 use serde_json::{Value, json};
@@ -18,18 +19,29 @@ fn greetings() -> Arc<Resource> {
     Arc::new(Resource { gvk, plural: "greetings".into(), namespaced: true, has_status: true })
 }
 
-/// Of the parents `n/a` and `m/a`, which both wrote the ConfigMap `n/shared`.
+/// Of the parents `n/a` and `m/a`, which both wrote the ConfigMap `n/shared`. The first had two reconciles and a trigger, for
+/// changes of related objects.
 fn traces() -> Traces {
     let traces = Traces::keeping(1 << 20);
-    add(&traces, &Key::new("n", "a"));
-    add(&traces, &Key::new("m", "a"));
+    for namespace in ["n", "m"] {
+        let cause = TracedObject::new(&config_maps(), &Key::new(namespace, "x"));
+        add(&traces, &Key::new("n", "a"), Some(cause));
+    }
+    add(&traces, &Key::new("m", "a"), None);
+    let object = ObjectId { resource: Arc::new(config_maps()), key: Key::new("m", "y") };
+    let last = ReconcileCause { related: Some(Arc::new(object)), .."ConfigMap m/y changed".into() };
+    let of_controller = traces.of_controller(("CompositeController", "c"), &greetings());
+    of_controller.count_settled([(&Key::new("n", "a"), last)]);
     traces
 }
 
-fn shared() -> TracedObject {
+fn config_maps() -> Resource {
     let gvk = Gvk::new("v1", "ConfigMap");
-    let maps = Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: false };
-    TracedObject::new(&maps, &Key::new("n", "shared"))
+    Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: false }
+}
+
+fn shared() -> TracedObject {
+    TracedObject::new(&config_maps(), &Key::new("n", "shared"))
 }
 
 /// Rules about ConfigMaps of the namespaces `n` and `m`, by name.
@@ -42,7 +54,7 @@ fn related() -> TracedStep {
     .unwrap()
 }
 
-fn add(traces: &Traces, key: &Key) {
+fn add(traces: &Traces, key: &Key, related_cause: Option<TracedObject>) {
     let resource = greetings();
     let trace = ReconcileTrace {
         controller: "CompositeController c".to_owned(),
@@ -51,8 +63,11 @@ fn add(traces: &Traces, key: &Key) {
         resource_version: "1".to_owned(),
         began: String::new(),
         took_us: 1,
-        cause: "spec changed".to_owned(),
+        cause: related_cause
+            .as_ref()
+            .map_or("spec changed".to_owned(), |object| format!("{} {} changed", object.kind, object.key())),
         changed_fields: Vec::new(),
+        related_cause,
         steps: vec![TracedStep::Read { object: shared() }, related()],
         left_out: 0,
         end: TraceEnd::Unchanged,
@@ -116,7 +131,11 @@ async fn refused(path: &str, headers: &str) -> (u16, String) {
 #[tokio::test]
 async fn a_user_who_may_get_the_object_is_shown_its_reconciles() {
     let (status, answer) = ask(PATH, "Host: localhost:1\r\nAuthorization: Bearer good\r\n").await;
-    assert_eq!((status, &answer["reconciles"][0]["cause"]), (200, &json!("spec changed")), "{answer}");
+    assert_eq!(
+        (status, &answer["reconciles"][1]["cause"]),
+        (200, &json!("ConfigMap n/x changed")),
+        "{answer}"
+    );
     let none = PATH.replace("name=a", "name=b");
     let (status, answer) = ask(&none, "Host: localhost:1\r\nAuthorization: Bearer good\r\n").await;
     assert_eq!((status, &answer["reconciles"]), (200, &json!([])));
@@ -129,7 +148,7 @@ async fn of_a_child_the_reconciles_of_parents_that_the_user_may_not_get_are_left
     assert_eq!((status, &answer["hiddenParents"]), (200, &json!(1)), "{answer}");
     let shown: Vec<_> =
         answer["reconciles"].as_array().unwrap().iter().map(|it| &it["parent"]["namespace"]).collect();
-    assert_eq!(shown, ["n"]);
+    assert_eq!(shown, ["n", "n"]);
 }
 
 #[tokio::test]
@@ -140,6 +159,16 @@ async fn names_and_numbers_of_related_objects_that_the_user_may_not_list_are_lef
     assert_eq!((&other["namespace"], &other["moreNames"]), (&json!("m"), &json!(1)));
     assert_eq!(answer["reconciles"][0]["steps"][1]["objects"], json!(1), "no sum tells of it either");
     assert!(other.get("names").is_none() && other.get("objects").is_none(), "{other}");
+}
+
+#[tokio::test]
+async fn no_cause_names_a_related_object_that_the_user_may_not_list() {
+    let (status, answer) = ask(PATH, "Host: localhost:1\r\nAuthorization: Bearer good\r\n").await;
+    let [latest, before] = [0, 1].map(|at| answer["reconciles"][at].clone());
+    assert_eq!((status, &before["relatedCause"]["name"]), (200, &json!("x")), "{answer}");
+    let hidden = json!("a related object changed");
+    assert_eq!((&latest["cause"], &latest["settled"]["lastCause"]), (&hidden, &hidden));
+    assert!(!latest.to_string().contains("relatedCause") && !latest.to_string().contains("m/"), "{latest}");
 }
 
 #[tokio::test]

@@ -90,7 +90,10 @@ impl ParentFilter {
 }
 
 impl From<ReconcileTrace> for LatestReconcile {
-    fn from(ReconcileTrace { began, took_us, cause, end, .. }: ReconcileTrace) -> Self {
+    fn from(mut trace: ReconcileTrace) -> Self {
+        // Those who may list the parents may not list all that is related to them.
+        trace.hide_cause();
+        let ReconcileTrace { began, took_us, cause, end, .. } = trace;
         Self { began, took_us, cause, end }
     }
 }
@@ -98,6 +101,8 @@ impl From<ReconcileTrace> for LatestReconcile {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use serde_json::json;
 
     use super::*;
     use crate::object::id::{Gvk, Key, Resource};
@@ -122,6 +127,24 @@ mod tests {
         assert_eq!((last.found, last.parents.len(), &*last.parents[0].parent.name), (PAGE + 50, 50, "100"));
         let beyond = ParentFilter { skip: usize::MAX, ..ParentFilter::default() }.page(found(), |_| None);
         assert_eq!((beyond.found, beyond.parents.len()), (PAGE + 50, 0));
+    }
+
+    #[test]
+    fn no_cause_of_the_list_names_a_related_object() {
+        let filter = ParentFilter::default();
+        let found = || vec![(id(1), ParentState::Settled, "")];
+        let cause = |related: Option<TracedObject>| {
+            let trace = json!({
+                "controller": "CompositeController c", "parent": TracedObject::new(&id(1).resource, &id(1).key),
+                "generation": 1, "resourceVersion": "1", "began": "", "tookUs": 1, "cause": "Pod n/x changed",
+                "relatedCause": related, "steps": [], "end": "unchanged",
+            });
+            let latest = filter.page(found(), |_| serde_json::from_value(trace.clone()).ok());
+            latest.parents[0].latest.as_ref().map(|latest| latest.cause.clone())
+        };
+        assert_eq!(cause(None).as_deref(), Some("Pod n/x changed"));
+        let pod = TracedObject::new(&id(1).resource, &Key::new("n", "x"));
+        assert_eq!(cause(Some(pod)).as_deref(), Some("a related object changed"));
     }
 
     #[test]

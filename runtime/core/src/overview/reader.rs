@@ -159,6 +159,7 @@ mod tests {
             took_us,
             cause: "first reconcile".to_owned(),
             changed_fields: Vec::new(),
+            related_cause: None,
             steps: Vec::new(),
             left_out: 0,
             end,

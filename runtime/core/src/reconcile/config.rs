@@ -20,6 +20,7 @@ use crate::object::id::{ObjectId, Resource};
 use crate::object::selector::{ChildSelectorError, Selector, child_selector};
 use crate::object::{ChildMap, Object, ObjectMeta};
 use crate::reconcile::shown::{ObservedBounds, ShownBounds};
+use crate::reconcile::{Phase, phase};
 use crate::rollout::RollingConfig;
 
 /// A controller's spec, as its reconciles use it. It stays the same as long as the controller runs: a changed spec starts
@@ -68,10 +69,32 @@ pub struct HookConfig {
     pub max_memory: usize,
 }
 
+/// What versions of hooks keep from a parent's related objects; nothing of one without a namespace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RelatedLimits {
+    /// The customize hook, of version v1, selects objects of the parent's namespace alone.
+    pub rules_are_local: bool,
+    /// The hook that is asked, of version v1, is shown objects of the parent's namespace alone.
+    pub shown_are_local: bool,
+}
+
 impl ControllerConfig {
     pub(crate) fn hook(&self, name: HookName) -> &HookConfig {
         // The phase names a finalize hook only where there is one.
         self.hooks.get(name).unwrap_or(&self.hooks.sync)
+    }
+
+    /// What versions of hooks keep from a parent's related objects.
+    pub(crate) fn related_limits(&self, parent: &Object) -> RelatedLimits {
+        let is_v1 = |hook: &HookConfig| hook.version == HookVersion::V1 && !parent.key.namespace.is_empty();
+        let asked = match phase(parent, &self.selection) {
+            Phase::Ask(hook) => hook,
+            _ => HookName::Sync,
+        };
+        RelatedLimits {
+            rules_are_local: self.hooks.customize.as_ref().is_some_and(is_v1),
+            shown_are_local: is_v1(self.hook(asked)),
+        }
     }
 
     /// Bounds of the objects that a hook's request may show.
@@ -228,10 +251,30 @@ impl HookConfig {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::children::claims::{ATTACHED_BY, MADE_BY};
-    use crate::object::testing::Build;
-    use crate::reconcile::testing::{child, config, decorator};
+    use crate::object::testing::{Build, a};
+    use crate::reconcile::testing::{child, config, decorator, parent};
+
+    #[test]
+    fn the_customize_hook_limits_its_rules_and_the_asked_hook_what_it_is_shown() {
+        let hook = |version| HookConfig::wasm(version, None);
+        let limits = |customize, sync, finalize, parent: Build| {
+            let finalize = Some(hook(finalize));
+            let hooks = PerHook { sync: hook(sync), finalize, customize: Some(hook(customize)) };
+            let limits = ControllerConfig { hooks, ..decorator() }.related_limits(&parent.object());
+            (limits.rules_are_local, limits.shown_are_local)
+        };
+        let (v1, v2) = (HookVersion::V1, HookVersion::V2);
+        let finalized = || parent().with("metadata.finalizers", json!([decorator().selection.finalizer]));
+        assert_eq!(limits(v1, v2, v2, finalized()), (true, false));
+        assert_eq!(limits(v2, v1, v2, finalized()), (false, true));
+        assert_eq!(limits(v2, v1, v2, finalized().deleting()), (false, false), "finalize is asked");
+        assert_eq!(limits(v2, v2, v1, finalized().deleting()), (false, true));
+        assert_eq!(limits(v1, v1, v1, a("e/v1", "P", "p")), (false, false), "the parent has no namespace");
+    }
 
     #[test]
     fn a_composite_leaves_children_of_other_controllers() {

@@ -10,6 +10,7 @@ use crate::hash::Fingerprint;
 use crate::hook::Usage;
 use crate::json::difference::places;
 use crate::object::id::{ObjectId, Uid};
+use crate::reconcile::config::RelatedLimits;
 use crate::reconcile::outcome::StatusLeft;
 use crate::reconcile::plan::ReconcilePlan;
 use crate::reconcile::ports::{FoundObjects, PortError};
@@ -88,8 +89,7 @@ pub struct Looked {
     pub objects: usize,
     /// The first rules about the present state of the parent.
     pub found: Vec<FoundByRule>,
-    /// The hook sees objects of its parent's namespace alone.
-    pub parent_namespace_only: bool,
+    pub limits: RelatedLimits,
     pub error: Option<String>,
 }
 
@@ -137,8 +137,7 @@ impl StepTime {
 }
 
 impl Looked {
-    /// `parent_namespace_only`: the hook sees objects of its parent's namespace alone.
-    pub(super) fn new(found: &Result<FoundObjects, PortError>, parent_namespace_only: bool) -> Self {
+    pub(super) fn new(found: &Result<FoundObjects, PortError>, limits: RelatedLimits) -> Self {
         let FoundObjects { related, customized } = match found {
             Ok(found) => found,
             Err(error) => return Self { error: Some(message(error)), ..Self::default() },
@@ -154,7 +153,7 @@ impl Looked {
             rules: customized.iter().map(|one| one.answer.rules.len()).sum(),
             objects: related.iter().map(|one| one.objects.objects().count()).sum(),
             found: related.first().map(|one| one.found.clone()).unwrap_or_default(),
-            parent_namespace_only,
+            limits,
             error: None,
         }
     }

@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::hash::Fingerprint;
 use crate::object::Object;
 use crate::object::Version;
-use crate::object::id::{Key, Uid};
+use crate::object::id::{Key, ObjectId, Uid};
 use crate::reconcile::changed_fields::ChangedFields;
 use crate::reconcile::outcome::RetryState;
 
@@ -86,6 +87,8 @@ pub struct ReconcileCause {
     pub text: Cow<'static, str>,
     /// Fields of the object that `text` names, or of the parent.
     pub fields: ChangedFields,
+    /// The related object that `text` names: not everybody who may get the parent may know of it.
+    pub related: Option<Arc<ObjectId>>,
 }
 
 /// Causes of the reconciles of a controller, where the log tells them.
@@ -107,16 +110,10 @@ impl Causes {
     }
 
     /// Another object changed, which concerns these parents. The first change counts until their reconcile.
-    pub fn object_changed<'a>(
-        &mut self,
-        parents: impl IntoIterator<Item = &'a Key>,
-        what: &str,
-        fields: &ChangedFields,
-    ) {
+    pub fn object_changed<'a>(&mut self, parents: impl IntoIterator<Item = &'a Key>, cause: &ReconcileCause) {
         for parent in parents {
             if self.changed.len() < MAX_REMEMBERED && !self.changed.contains_key(parent) {
-                let cause = ReconcileCause { text: what.to_owned().into(), fields: fields.clone() };
-                self.changed.insert(parent.clone(), cause);
+                self.changed.insert(parent.clone(), cause.clone());
             }
         }
     }
@@ -145,19 +142,17 @@ impl Causes {
             (Trigger::First, changed) if is_full => changed.unwrap_or_default(),
             (Trigger::Other, Some(changed)) => changed,
             (Trigger::Other, None) => RESYNC.into(),
-            (Trigger::Spec | Trigger::Object, _) => {
-                ReconcileCause { text: trigger.to_string().into(), fields }
-            }
+            (Trigger::Spec | Trigger::Object, _) => ReconcileCause { fields, ..trigger.to_string().into() },
             (trigger, _) => trigger.to_string().into(),
         }
     }
 
     /// The parent needed no reconcile: what had changed is no cause of a later one. Gives back the cause of the trigger.
-    pub fn settled(&mut self, parent: &Key, retry_state: RetryState) -> Cow<'static, str> {
+    pub fn settled(&mut self, parent: &Key, retry_state: RetryState) -> ReconcileCause {
         self.own_fields.remove(parent);
         match self.changed.remove(parent) {
             _ if retry_state.self_triggered => OWN_WRITES.into(),
-            Some(changed) => changed.to_string().into(),
+            Some(changed) => changed,
             None if self.changed.len() >= MAX_REMEMBERED => "".into(),
             None => RESYNC.into(),
         }
@@ -173,13 +168,13 @@ impl Causes {
 
 impl<T: Into<Cow<'static, str>>> From<T> for ReconcileCause {
     fn from(text: T) -> Self {
-        Self { text: text.into(), fields: ChangedFields::default() }
+        Self { text: text.into(), ..Self::default() }
     }
 }
 
 impl fmt::Display for ReconcileCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { text, fields } = self;
+        let Self { text, fields, .. } = self;
         if fields.is_empty() { f.write_str(text) } else { write!(f, "{text} ({fields})") }
     }
 }
@@ -221,20 +216,20 @@ mod tests {
             deleting: false,
             hooks: None,
         };
-        let (calm, none) = (RetryState::default(), ChangedFields::default());
+        let calm = RetryState::default();
         assert_eq!(causes.take(&key, now(1), calm).to_string(), "first reconcile");
         for what in ["Pod n/a changed", "Pod n/b changed"] {
-            causes.object_changed([&key], what, &none);
+            causes.object_changed([&key], &what.into());
         }
         assert_eq!(causes.take(&key, now(1), calm).to_string(), "Pod n/a changed");
         assert_eq!(causes.take(&key, now(1), calm).to_string(), "resync");
-        causes.object_changed([&key], "Pod n/a changed", &none);
+        causes.object_changed([&key], &"Pod n/a changed".into());
         assert_eq!(causes.take(&key, now(2), calm).to_string(), "spec changed");
         assert_eq!(causes.take(&key, now(2), calm).to_string(), "resync", "the change has been named");
-        causes.object_changed([&key], "Pod n/a changed", &none);
-        assert_eq!(causes.settled(&key, calm), "Pod n/a changed");
-        assert_eq!(causes.settled(&key, calm), "resync");
-        assert_eq!(causes.settled(&key, RetryState { self_triggered: true, ..calm }), "own writes");
+        causes.object_changed([&key], &"Pod n/a changed".into());
+        assert_eq!(causes.settled(&key, calm), "Pod n/a changed".into());
+        assert_eq!(causes.settled(&key, calm), "resync".into());
+        assert_eq!(causes.settled(&key, RetryState { self_triggered: true, ..calm }), "own writes".into());
         assert_eq!(causes.take(&key, now(2), calm).to_string(), "resync", "the change was of no concern");
         causes.forget(&key);
         assert_eq!(causes.take(&key, now(2), calm).to_string(), "first reconcile");
@@ -271,8 +266,8 @@ mod tests {
             "spec changed (spec.replicas)",
             "the other change was read before"
         );
-        let pod = ChangedFields::between(&parent("1", 1, "a"), &parent("1", 2, "a"));
-        causes.object_changed([&Key::new("n", "p")], "Pod n/a changed", &pod);
+        let fields = ChangedFields::between(&parent("1", 1, "a"), &parent("1", 2, "a"));
+        causes.object_changed([&key], &ReconcileCause { fields, .."Pod n/a changed".into() });
         assert_eq!(take(&mut causes, &all[2]), "Pod n/a changed (spec.replicas)");
         changes(&mut causes, 3);
         causes.settled(&Key::new("n", "p"), calm);
@@ -284,7 +279,7 @@ mod tests {
         let mut causes = Causes::default();
         let keys: Vec<_> = (0..=MAX_REMEMBERED).map(|nth| Key::new("n", &nth.to_string())).collect();
         assert!(causes.has_room(&keys));
-        causes.object_changed(&keys, "Pod n/a changed", &ChangedFields::default());
+        causes.object_changed(&keys, &"Pod n/a changed".into());
         assert!(!causes.has_room(&keys), "no change is compared in vain");
         assert_eq!(causes.changed.len(), MAX_REMEMBERED);
         let now = Beginning {

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::api::hook::{HookName, HookVersion};
+use crate::api::hook::HookName;
 use crate::api::selection::FinalizerChange;
 use crate::children::Op;
 use crate::children::claims::ClaimedObject;
@@ -19,7 +19,7 @@ use crate::object::cached::CachedObject;
 use crate::object::id::{Gvk, Key, ObjectId, Resource};
 use crate::object::selector::Selector;
 use crate::object::{ChildMap, Object};
-use crate::reconcile::config::{ControllerConfig, HookConfig};
+use crate::reconcile::config::ControllerConfig;
 use crate::reconcile::input::ReconcileInput;
 use crate::reconcile::ports::{
     Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError,
@@ -187,10 +187,9 @@ impl<W: CallHooks + Observe> CallHooks for Watched<'_, W> {
         let start = self.start();
         let found = self.world.related(hooks, states, asking).await;
         self.note_since(start, || {
-            let is_v1 = |hook: &HookConfig| hook.version == HookVersion::V1;
-            let is_v1 = self.config().hooks.customize.as_ref().is_some_and(is_v1);
-            let has_namespace = states.first().is_some_and(|parent| !parent.key.namespace.is_empty());
-            Step::Related(Looked::new(&found, is_v1 && has_namespace))
+            let parent = states.first();
+            let limits = parent.map(|parent| self.config().related_limits(parent)).unwrap_or_default();
+            Step::Related(Looked::new(&found, limits))
         });
         found
     }

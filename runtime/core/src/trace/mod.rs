@@ -27,6 +27,9 @@ const MAX_SHOWN: usize = 100;
 /// Bytes of a message.
 const MAX_MESSAGE: usize = 1024;
 
+/// A cause whose object the user may not list.
+const RELATED_CHANGED: &str = "a related object changed";
+
 /// What the server answers about an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -56,6 +59,9 @@ pub struct ReconcileTrace {
     /// Paths of the fields that changed, of the object that the cause names or of the parent; `…` at the end: there are more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed_fields: Vec<String>,
+    /// The related object that the cause names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub related_cause: Option<TracedObject>,
     pub steps: Vec<TracedStep>,
     /// Steps that found no room.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -156,6 +162,7 @@ impl ReconcileTrace {
             took_us: micros(took),
             cause: message(&cause.text),
             changed_fields: cause.fields.into_paths(),
+            related_cause: cause.related.as_deref().map(TracedObject::of),
             steps: traced,
             left_out,
             end,
@@ -175,6 +182,13 @@ impl ReconcileTrace {
             cause.clone()
         } else {
             format!("{cause} ({})", changed_fields.join(", "))
+        }
+    }
+
+    /// Leaves out the name of the related object that caused it.
+    pub fn hide_cause(&mut self) {
+        if self.related_cause.take().is_some() {
+            RELATED_CHANGED.clone_into(&mut self.cause);
         }
     }
 
@@ -198,6 +212,12 @@ impl TracedObject {
 
     pub fn key(&self) -> Key {
         Key::new(&self.namespace, &self.name)
+    }
+
+    /// All objects of its kind in its namespace: they have no name.
+    #[must_use]
+    pub fn reach(&self) -> Self {
+        Self { name: String::new(), ..self.clone() }
     }
 
     fn of(id: &ObjectId) -> Self {

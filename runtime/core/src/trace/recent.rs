@@ -6,7 +6,6 @@
 //! - A controller loses its oldest trace only while no other one has more bytes: one that is busy does not drive out the others.
 //! - A controller has at most [`MAX_PER_PARENT`] of one parent: one that never settles leaves room for the others of its controller.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::object::id::{Key, Resource};
+use crate::reconcile::trigger::ReconcileCause;
 use crate::trace::repeated::{Repeated, timeless_hash};
 use crate::trace::settled::SettledCount;
 use crate::trace::{ReconcileTrace, TracedObject};
@@ -142,7 +142,7 @@ impl RecentTraces {
         &mut self,
         controller: &str,
         (resource, key): (&Arc<Resource>, &Key),
-        cause: Cow<'static, str>,
+        cause: ReconcileCause,
         now: Duration,
     ) {
         let Some(of_controller) = self.controllers.get_mut(controller) else { return };
@@ -273,6 +273,7 @@ mod tests {
             took_us: 0,
             cause: cause.to_owned(),
             changed_fields: Vec::new(),
+            related_cause: None,
             steps: Vec::new(),
             left_out: 0,
             end: TraceEnd::Unchanged,
@@ -295,7 +296,7 @@ mod tests {
     }
 
     /// A trigger of a parent of the controller `c` that changes nothing.
-    fn count(traces: &mut RecentTraces, parent: &str, cause: Cow<'static, str>, second: u64) {
+    fn count(traces: &mut RecentTraces, parent: &str, cause: ReconcileCause, second: u64) {
         let now = Duration::from_secs(second);
         traces.count_settled("c", (&resource(), &Key::new("n", parent)), cause, now);
     }
@@ -379,6 +380,7 @@ mod tests {
             first: "10".to_owned(),
             last: "12".to_owned(),
             last_cause: "Pod n/y changed".to_owned(),
+            related_cause: None,
         };
         assert_eq!((&latest.settled, &before.settled), (&Some(counted), &None));
         assert_eq!(read_all(&traces, "ab")[0].settled, None);

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{TracedObject, is_zero};
 use crate::object::id::join_api_version;
+use crate::reconcile::config::RelatedLimits;
 use crate::reconcile::steps::Looked;
 use crate::related::found::FoundByRule;
 use crate::related::rule::{Finds, RuleScope};
@@ -39,23 +40,22 @@ pub struct TracedRule {
     /// Objects that the rule finds; absent where the user who asks may not list such objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<usize>,
-    /// Objects of other namespaces among them: the hook is not shown these.
+    /// Objects outside of the parent's namespace among them that the hook is not shown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unseen: usize,
-    /// The hook sees objects of its parent's namespace alone.
+    /// The customize hook selects objects of its parent's namespace alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parent_namespace_only: bool,
 }
 
 impl TracedRule {
     pub(super) fn all(looked: &Looked) -> Vec<Self> {
-        looked.found.iter().map(|found| Self::of(found, looked.parent_namespace_only)).collect()
+        looked.found.iter().map(|found| Self::of(found, looked.limits)).collect()
     }
 
-    fn of(found: &FoundByRule, parent_namespace_only: bool) -> Self {
+    fn of(found: &FoundByRule, limits: RelatedLimits) -> Self {
         let FoundByRule { rule, objects, elsewhere } = found;
         let gvk = &rule.resource.gvk;
-        let parent_namespace_only = parent_namespace_only && rule.resource.namespaced;
         let mut all = Self {
             api_version: join_api_version(&gvk.group, &gvk.version),
             resource: rule.resource.plural.to_string(),
@@ -65,8 +65,8 @@ impl TracedRule {
             label_selector: String::new(),
             namespace_selector: String::new(),
             objects: Some(*objects),
-            unseen: if parent_namespace_only { *elsewhere } else { 0 },
-            parent_namespace_only,
+            unseen: if limits.shown_are_local { *elsewhere } else { 0 },
+            parent_namespace_only: false,
         };
         match &rule.finds {
             Finds::Names { names, .. } => {
@@ -74,6 +74,7 @@ impl TracedRule {
                 all.more_names = names.len() - all.names.len();
             }
             Finds::Labels { place, labels } => {
+                all.parent_namespace_only = limits.rules_are_local && rule.resource.namespaced;
                 all.label_selector = shorten(&labels.brief(), MAX_TEXT);
                 if let RuleScope::Namespaces(selector) = place {
                     all.namespace_selector = shorten(&selector.brief(), MAX_TEXT);
@@ -119,7 +120,7 @@ mod tests {
     fn traced(resource: Arc<Resource>, finds: Finds, objects: usize, elsewhere: usize) -> TracedRule {
         let found =
             FoundByRule { rule: crate::related::rule::RelatedRule { resource, finds }, objects, elsewhere };
-        TracedRule::of(&found, true)
+        TracedRule::of(&found, RelatedLimits { rules_are_local: true, shown_are_local: true })
     }
 
     #[test]
@@ -136,6 +137,7 @@ mod tests {
             traced(resource("apps/v1", "Deployment"), Finds::Names { namespace: None, names }, 2, 2);
         assert_eq!((rule.names.len(), rule.more_names, rule.unseen), (MAX_NAMES, 3, 2));
         assert!(rule.finds_nothing(), "the hook sees its own namespace alone");
+        assert!(!rule.parent_namespace_only, "names are looked for everywhere");
         assert_eq!((&*rule.reach().group, &*rule.reach().name), ("apps", ""));
         rule.hide();
         assert_eq!((rule.names.len(), rule.more_names, rule.objects, rule.unseen), (0, 8, None, 0));
@@ -143,6 +145,7 @@ mod tests {
 
         let finds = Finds::matching(&Selector::default());
         let rule = traced(cluster_resource("v1", "Node"), finds, 3, 3);
-        assert!(!rule.parent_namespace_only && !rule.finds_nothing(), "a Node has no namespace");
+        assert!(!rule.parent_namespace_only, "a Node has no namespace");
+        assert_eq!(rule.unseen, 3, "nor is it in that of the parent");
     }
 }

@@ -1,11 +1,14 @@
 //! Count of triggers of settled parents: their reconciles end at once and leave no trace.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_MESSAGE, message};
+use super::{MAX_MESSAGE, RELATED_CHANGED, TracedObject, message};
+use crate::object::id::ObjectId;
+use crate::reconcile::trigger::ReconcileCause;
 
 /// Triggers since the latest trace of a parent that changed nothing, as the server answers them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +21,9 @@ pub struct SettledTriggers {
     pub last: String,
     /// Cause of the last one.
     pub last_cause: String,
+    /// The related object that the last cause names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub related_cause: Option<TracedObject>,
 }
 
 /// Triggers since the latest trace of a parent that changed nothing, as they are kept.
@@ -28,24 +34,37 @@ pub struct SettledCount {
     first: Duration,
     last: Duration,
     cause: Cow<'static, str>,
+    related: Option<Arc<ObjectId>>,
+}
+
+impl SettledTriggers {
+    /// Leaves out the name of the related object that caused the last one.
+    pub fn hide_cause(&mut self) {
+        if self.related_cause.take().is_some() {
+            RELATED_CHANGED.clone_into(&mut self.last_cause);
+        }
+    }
 }
 
 impl SettledCount {
-    pub(super) fn count(&mut self, cause: Cow<'static, str>, now: Duration) {
+    pub(super) fn count(&mut self, cause: ReconcileCause, now: Duration) {
         if self.triggers == 0 {
             self.first = now;
         }
         self.triggers += 1;
         self.last = now;
-        self.cause = if cause.len() > MAX_MESSAGE { message(&cause).into() } else { cause };
+        let text = if cause.fields.is_empty() { cause.text } else { cause.to_string().into() };
+        self.cause = if text.len() > MAX_MESSAGE { message(&text).into() } else { text };
+        self.related = cause.related;
     }
 
     /// What the cause takes; the count itself has its place beside the traces.
     pub(super) fn bytes(&self) -> usize {
-        match &self.cause {
+        let text = match &self.cause {
             Cow::Owned(cause) => cause.capacity(),
             Cow::Borrowed(_) => 0,
-        }
+        };
+        text + self.related.as_ref().map_or(0, |related| size_of_val(&**related))
     }
 
     /// `None` where there was no trigger.
@@ -55,12 +74,13 @@ impl SettledCount {
 
     /// `print_time`: of a time since 1970.
     pub(super) fn print(self, print_time: fn(Duration) -> String) -> SettledTriggers {
-        let Self { triggers, first, last, cause } = self;
+        let Self { triggers, first, last, cause, related } = self;
         SettledTriggers {
             triggers,
             first: print_time(first),
             last: print_time(last),
             last_cause: cause.into_owned(),
+            related_cause: related.as_deref().map(TracedObject::of),
         }
     }
 }

@@ -35,7 +35,7 @@ fn a_trace_has_changed_fields_the_status_and_the_next_resync() {
         parent: &version("other"),
         began: String::new(),
         took: Duration::ZERO,
-        cause: ReconcileCause { text: "labels changed".into(), fields },
+        cause: ReconcileCause { fields, .."labels changed".into() },
         end: TraceEnd::Unchanged,
         throttled: None,
         next: None,

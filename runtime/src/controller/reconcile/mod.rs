@@ -172,7 +172,7 @@ impl Reconciler {
                 self.parents.changing.forget(&parent.key);
                 self.data.meter.counts().skipped(1);
                 tracing::debug!("settled");
-                self.data.traces.count_settled([(&parent.key, course.cause.to_string().into())]);
+                self.data.traces.count_settled([(&parent.key, course.cause)]);
                 return Outcome::Settled(None);
             }
             Reached::Paused => {

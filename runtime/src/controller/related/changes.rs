@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use metahook_core::object::Object;
-use metahook_core::object::id::{Key, Resource};
+use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::pacing::lanes::Cause;
-use metahook_core::reconcile::changed_fields::ChangedFields;
+use metahook_core::reconcile::trigger::ReconcileCause;
 use metahook_core::related::pending::{NextChange, PendingChange};
 use metahook_core::related::related_index::{Matching, NamespaceMatching};
 
@@ -109,10 +109,14 @@ impl RelatedObjects {
         }
     }
 
-    fn add_concerned(&self, resource: &Resource, keys: BTreeSet<Key>, change: &PendingChange<Writer>) {
+    fn add_concerned(&self, resource: &Arc<Resource>, keys: BTreeSet<Key>, change: &PendingChange<Writer>) {
         let how = if change.ended { "came or went" } else { "changed" };
-        // The object before the change is no longer held here.
-        self.data.note_cause(&keys, (resource, &change.key), how, ChangedFields::default);
+        // It names no fields: the object before the change is no longer held here.
+        self.data.note_cause(&keys, || {
+            let object = ObjectId { resource: Arc::clone(resource), key: change.key.clone() };
+            let text = format!("{} {} {how}", resource.gvk.kind, object.key);
+            ReconcileCause { related: Some(Arc::new(object)), ..text.into() }
+        });
         let origin = ChangeOrigin { by: change.by.as_ref(), ended: change.ended };
         self.data.add_concerned(&self.queue, keys, origin, Cause::Related);
     }

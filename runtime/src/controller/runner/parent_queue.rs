@@ -19,6 +19,7 @@ use metahook_core::object::id::{Key, Uid};
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::pacing::{ResyncRounds, resync_delay};
 use metahook_core::reconcile::changed_fields::ChangedFields;
+use metahook_core::reconcile::trigger::ReconcileCause;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -245,9 +246,12 @@ impl Trigger {
                 (Some(_), Some(_)) => "changed",
                 (Some(_), None) => "went",
             };
-            let fields =
-                || if data.is_own(change) { ChangedFields::default() } else { changed_fields(object) };
-            data.note_cause(&keys, (&self.store.resource, key), how, fields);
+            data.note_cause(&keys, || {
+                let text = format!("{} {key} {how}", self.store.resource.gvk.kind);
+                let fields =
+                    if data.is_own(change) { ChangedFields::default() } else { changed_fields(object) };
+                ReconcileCause { fields, ..text.into() }
+            });
         } else if !keys.is_empty() {
             data.note_parent_change(change);
         }

@@ -129,6 +129,7 @@ mod tests {
             took_us: 1,
             cause: String::new(),
             changed_fields: Vec::new(),
+            related_cause: None,
             steps,
             left_out: 0,
             end: TraceEnd::Wrote,

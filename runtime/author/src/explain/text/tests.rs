@@ -61,6 +61,7 @@ pub(super) fn trace() -> ReconcileTrace {
         began: "2026-11-27T10:20:31.120Z".to_owned(),
         took_us: 12_345,
         cause: "spec changed".to_owned(),
+        related_cause: None,
         changed_fields: vec!["spec.replicas".to_owned(), "…".to_owned()],
         steps: vec![
             related,
@@ -149,6 +150,7 @@ fn triggers_that_changed_nothing_stand_beside_the_latest_reconcile() {
         triggers,
         first: "2026-11-27T10:20:40.000Z".to_owned(),
         last: "2026-11-27T10:31:02.512Z".to_owned(),
+        related_cause: None,
         last_cause: "Pod demo/x changed".to_owned(),
     };
     let mut calm = trace();
