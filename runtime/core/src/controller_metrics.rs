@@ -9,7 +9,7 @@ use crate::api::reason::table;
 use crate::api::status::CallFigures;
 use crate::hash::Fingerprint;
 use crate::last_calls::LastCalls;
-use crate::shadow::tally::ShadowTally;
+use crate::shadow::counts::ShadowCounts;
 
 /// Upper bounds of the buckets that calls are counted in, in seconds: from tens of microseconds to the longest timeout.
 pub const BUCKETS: [f64; 16] = [
@@ -141,7 +141,7 @@ pub struct ControllerMetrics {
     /// Writes by operation.
     pub writes: BTreeMap<&'static str, u64>,
     /// Tallies of shadows, by the hook that they are compared with.
-    pub shadows: BTreeMap<HookName, ShadowTally>,
+    pub shadows: BTreeMap<HookName, ShadowCounts>,
     pub parents: usize,
     pub settled: usize,
     pub failing: usize,
@@ -263,19 +263,19 @@ mod tests {
 
     #[test]
     fn figures_are_those_since_the_last_report() {
-        let (mut tally, limits) = (ControllerMetrics::default(), LimitBounds::default().default);
-        assert_eq!(tally.figures(HookName::Sync, &limits), None, "nothing was called");
-        (1..=100).for_each(|micros| tally.called(call(OK, micros)));
-        tally.called(call("HookTrap", 5));
-        tally.skipped(1);
-        let figures = tally.figures(HookName::Sync, &limits).unwrap();
+        let (mut counts, limits) = (ControllerMetrics::default(), LimitBounds::default().default);
+        assert_eq!(counts.figures(HookName::Sync, &limits), None, "nothing was called");
+        (1..=100).for_each(|micros| counts.called(call(OK, micros)));
+        counts.called(call("HookTrap", 5));
+        counts.skipped(1);
+        let figures = counts.figures(HookName::Sync, &limits).unwrap();
         assert_eq!((figures.calls, figures.failed_calls, figures.skipped), (101, 1, 1));
         assert_eq!(figures.longest_micros, 100);
         assert_eq!((figures.memory_bytes, figures.memory_limit_bytes), (100, 64 << 20));
         assert_eq!((figures.instructions, figures.instructions_limit), (200, 1_000_000_000));
-        assert_eq!(tally.figures(HookName::Sync, &limits), None);
-        assert_eq!(tally.figures(HookName::Finalize, &limits), None, "another hook");
-        assert_eq!(tally.calls, BTreeMap::from([(OK, 100), ("HookTrap", 1)]), "sums go on");
+        assert_eq!(counts.figures(HookName::Sync, &limits), None);
+        assert_eq!(counts.figures(HookName::Finalize, &limits), None, "another hook");
+        assert_eq!(counts.calls, BTreeMap::from([(OK, 100), ("HookTrap", 1)]), "sums go on");
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl ApiClient {
             Op::Apply { over: None, body, manager, .. } => self.create_child(id, body, Some(manager)).await,
             Op::HandOver { uid, manager, .. } => self.hand_over(id, uid, manager).await,
             // The core decides about the result of a dry run: see `dry_run`.
-            Op::Probe { .. } => Ok(Carried::default()),
+            Op::DryRun { .. } => Ok(Carried::default()),
         };
         done.map_err(|why| RequestError::new(op.verb(), id, why))
     }

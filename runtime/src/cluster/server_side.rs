@@ -75,7 +75,7 @@ impl ApiClient {
             Op::Replace { body, .. } => self.request_replace(id, body, OPTIONS.dry_run()).await,
             Op::Create { .. }
             | Op::HandOver { .. }
-            | Op::Probe { .. }
+            | Op::DryRun { .. }
             | Op::Delete { .. }
             | Op::Recreate { .. }
             | Op::Status { .. } => return Ok(DryRunResult::Unable),
@@ -89,7 +89,7 @@ impl ApiClient {
             StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(RequestErrorKind::Conflict(answer.message())),
             _ => Ok(DryRunResult::Becomes(Box::new(object(id, &answer)?))),
         });
-        tried.map_err(|why| RequestError::new("probe", id, why))
+        tried.map_err(|why| RequestError::new("dry-run", id, why))
     }
 
     /// Whether an object that is there could be made anew, by a dry run of making it: that it is there itself is all that

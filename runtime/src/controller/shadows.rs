@@ -19,7 +19,7 @@ use metahook_core::reconcile::input::{self, ReconcileInput};
 use metahook_core::reconcile::memory as estimate;
 use metahook_core::reconcile::plan::AnswerError;
 use metahook_core::related::rule::RequestedRule;
-use metahook_core::shadow::tally::ShadowTally;
+use metahook_core::shadow::counts::ShadowCounts;
 use metahook_core::shadow::{Compared, rule_places};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::AbortOnDropHandle;
@@ -125,9 +125,9 @@ impl ShadowHooks {
     }
 
     /// Before anything is compared.
-    pub(crate) fn tallies(&self) -> BTreeMap<HookName, ShadowTally> {
-        let refused = self.refused.iter().map(|(name, why)| (*name, ShadowTally::refused(why)));
-        self.hooks.keys().map(|name| (*name, ShadowTally::default())).chain(refused).collect()
+    pub(crate) fn counts(&self) -> BTreeMap<HookName, ShadowCounts> {
+        let refused = self.refused.iter().map(|(name, why)| (*name, ShadowCounts::refused(why)));
+        self.hooks.keys().map(|name| (*name, ShadowCounts::default())).chain(refused).collect()
     }
 
     /// For the parents of one kind; `None`: there is no shadow.
@@ -219,12 +219,12 @@ impl Shadows {
             self.line.try_send(Job { parent, seed, question, memory, _room: room }).ok()
         };
         if offered().is_none() {
-            tally(&self.data, hook, ShadowTally::dropped);
+            count(&self.data, hook, ShadowCounts::dropped);
         }
     }
 }
 
-fn tally(data: &ControllerData, hook: HookName, change: impl FnOnce(&mut ShadowTally)) {
+fn count(data: &ControllerData, hook: HookName, change: impl FnOnce(&mut ShadowCounts)) {
     change(data.meter.counts().shadows.entry(hook).or_default());
 }
 
@@ -244,18 +244,18 @@ impl Worker {
             let (parent, hook) = (job.parent.to_string(), job.question.hook());
             self.note_module(hook);
             let compared = self.compare(job).await;
-            tally(&self.data, hook, |tally| match compared {
+            count(&self.data, hook, |counts| match compared {
                 Ok(places) => {
                     tracing::debug!(%hook, parent, ?places, "compared with its shadow");
-                    tally.compared(&parent, places);
+                    counts.compared(&parent, places);
                 }
                 Err(ShadowError::MemoryShort(_) | ShadowError::Answer(AnswerError::NoRoom)) => {
-                    tally.dropped();
+                    counts.dropped();
                 }
                 Err(error) => {
                     let failure = error_chain(&error);
                     tracing::debug!(%hook, parent, failure, "the shadow failed");
-                    tally.failed(&parent, &failure);
+                    counts.failed(&parent, &failure);
                 }
             });
         }
@@ -273,7 +273,7 @@ impl Worker {
         let loaded = self.hooks.get(&hook).and_then(Hook::loaded);
         let Some(identity) = loaded.and_then(|loaded| loaded.identity()) else { return };
         if self.modules.insert(hook, identity).is_some_and(|before| before != identity) {
-            tally(&self.data, hook, |tally| *tally = ShadowTally::default());
+            count(&self.data, hook, |counts| *counts = ShadowCounts::default());
         }
     }
 

@@ -11,7 +11,7 @@ use metahook_core::api::status::Finding;
 use metahook_core::cache::budget::CacheFigures;
 use metahook_core::controller_metrics::{BUCKETS, ControllerMetrics, Metric};
 use metahook_core::pacing::memory::MemoryFigures;
-use metahook_core::shadow::tally::ShadowTally;
+use metahook_core::shadow::counts::ShadowCounts;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -228,7 +228,7 @@ impl Metrics {
         sums(Metric::Writes, |metrics| pairs(&metrics.writes))?;
         sums(Metric::ShadowAnswers, |metrics| {
             let mut all = BTreeMap::new();
-            for (result, count) in metrics.shadows.values().flat_map(ShadowTally::results) {
+            for (result, count) in metrics.shadows.values().flat_map(ShadowCounts::results) {
                 *all.entry(result).or_default() += count;
             }
             pairs(&all)

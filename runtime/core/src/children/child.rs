@@ -292,7 +292,7 @@ impl Child<'_> {
 }
 
 fn probe(write: Op, otherwise: Op) -> Op {
-    Op::Probe { write: Box::new(write), otherwise: Box::new(otherwise) }
+    Op::DryRun { write: Box::new(write), otherwise: Box::new(otherwise) }
 }
 
 /// Another order of a list, and items that other clients added to one, make no child anew under Recreate: a `ServiceAccount`

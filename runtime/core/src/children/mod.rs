@@ -4,7 +4,7 @@
 //!   Server-side apply sends what is desired, and knows from memory what it sent last. Both ask whether merging the desired
 //!   into the observed child would change it. From one to the other, fields are handed over once ([`Op::HandOver`]).
 //! - **Recreate is one operation**: delete, and create at once where the answer says that the deletion is final; otherwise
-//!   the next reconcile creates. Where drift is the reason, a dry run decides first ([`Op::Probe`]): the child is recreated
+//!   the next reconcile creates. Where drift is the reason, a dry run decides first ([`Op::DryRun`]): the child is recreated
 //!   only where the write would change something or is refused, and only where a dry run of creating it succeeds (admission
 //!   policies refuse with the same 422 as immutable fields). Where the hook wants something else than before there is no dry
 //!   run: users of Recreate expect the deletion, and it would be a third request for each child.
@@ -80,7 +80,7 @@ pub enum Op {
     },
     /// A dry run of `write`, a `Replace` or an `Apply`. What comes of it decides what is done: see
     /// [`plan::judge`].
-    Probe {
+    DryRun {
         write: Box<Op>,
         otherwise: Box<Op>,
     },
@@ -174,7 +174,7 @@ impl Op {
             | Self::Delete { id, .. }
             | Self::Recreate { id, .. }
             | Self::Status { id, .. } => id,
-            Self::Probe { write, .. } => write.id(),
+            Self::DryRun { write, .. } => write.id(),
         }
     }
 
@@ -189,7 +189,7 @@ impl Op {
             Self::Create { .. }
             | Self::Apply { over: None, .. }
             | Self::HandOver { .. }
-            | Self::Probe { .. }
+            | Self::DryRun { .. }
             | Self::Delete { .. }
             | Self::Recreate { .. } => return true,
         };
@@ -206,7 +206,7 @@ impl Op {
             Self::Replace { .. } => "replace",
             Self::Apply { .. } => "apply",
             Self::HandOver { .. } => "hand over",
-            Self::Probe { .. } => "probe",
+            Self::DryRun { .. } => "dry run",
             Self::Delete { .. } => "delete",
             Self::Recreate { .. } => "recreate",
             Self::Status { .. } => "status",
@@ -246,7 +246,9 @@ impl fmt::Display for Op {
                 write!(f, "{verb} {id} ({over}) as {manager}\n  {body}")
             }
             Self::HandOver { uid, manager, .. } => write!(f, "{verb} {id} (uid {uid}) to {manager}"),
-            Self::Probe { write, otherwise } => write!(f, "{verb} whether to {write}\n  or to {otherwise}"),
+            Self::DryRun { write, otherwise } => {
+                write!(f, "find out by a {verb} whether to {write}\n  or to {otherwise}")
+            }
             Self::Recreate { uid, body, manager, .. } => {
                 let manager = manager.as_ref().map_or(String::new(), |manager| format!(" as {manager}"));
                 write!(f, "{verb} {id} (uid {uid}){manager}\n  {body}")

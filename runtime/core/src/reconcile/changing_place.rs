@@ -66,7 +66,7 @@ pub fn changed_place(
     observed: impl Fn(&ObjectId) -> Option<Value>,
 ) -> Option<String> {
     let of_child = |op: &Op| {
-        let op = if let Op::Probe { write, .. } = op { write } else { op };
+        let op = if let Op::DryRun { write, .. } = op { write } else { op };
         let (Op::Replace { id, body } | Op::Apply { id, body, .. } | Op::Recreate { id, body, .. }) = op
         else {
             return None;
@@ -263,8 +263,8 @@ mod tests {
         let body = json!({ "data": { "a": "2" } });
         let recreate = Op::Recreate { id: id("x"), uid: uid(), body: body.clone(), manager: None };
         let replace = Op::Replace { id: id("x"), body };
-        let probe = Op::Probe { write: Box::new(replace.clone()), otherwise: Box::new(recreate.clone()) };
-        for op in [replace, recreate, probe] {
+        let dry_run = Op::DryRun { write: Box::new(replace.clone()), otherwise: Box::new(recreate.clone()) };
+        for op in [replace, recreate, dry_run] {
             let place = place_of(&[op], Decoration::default(), true);
             assert_eq!(place.as_deref(), Some("ConfigMap n/x: data.a"));
         }

@@ -92,7 +92,7 @@ fn body_size(op: &Op) -> ValueSize {
         | Op::Apply { body, .. }
         | Op::Recreate { body, .. }
         | Op::Status { body, .. } => ValueSize::of(body),
-        Op::Probe { write, otherwise } => body_size(write).plus(body_size(otherwise)),
+        Op::DryRun { write, otherwise } => body_size(write).plus(body_size(otherwise)),
         Op::HandOver { .. } | Op::Delete { .. } => ValueSize::default(),
     }
 }

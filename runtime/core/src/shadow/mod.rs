@@ -1,6 +1,6 @@
 //! Shadows of hooks: where what follows from a shadow's answer differs from what follows from the hook's own.
 
-pub mod tally;
+pub mod counts;
 
 use std::collections::BTreeSet;
 

@@ -89,7 +89,7 @@ impl Model {
                 self.same_version(id, body)?;
                 Ok(self.put(id, body.clone(), CacheEvent::Applied))
             }
-            Op::Apply { .. } | Op::HandOver { .. } | Op::Probe { .. } | Op::Recreate { .. } => {
+            Op::Apply { .. } | Op::HandOver { .. } | Op::DryRun { .. } | Op::Recreate { .. } => {
                 unreachable!("these parents' children are written by dynamic apply")
             }
             Op::Status { id, body } => {

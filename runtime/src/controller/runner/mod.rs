@@ -144,7 +144,7 @@ impl ControllerRunner {
         let shadows = self.shadows(common);
         let hooks = Arc::new(FollowedHooks::new(hooks, spec_digest(&self.object)));
         let meter = self.context.metrics.meter(&self.object.gvk.kind, &self.object.key.name);
-        meter.counts().shadows = shadows.tallies();
+        meter.counts().shadows = shadows.counts();
         let context = self.context.acting_as(common.account.as_ref());
         let targets = spec.targets().iter().zip(&kinds.parents);
         let served = targets.filter_map(|(target, parents)| Some((target, parents.as_ref()?)));

@@ -15,7 +15,7 @@ use metahook_core::object::Object;
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::refused_versions::VersionProblem;
 use metahook_core::settled::Purity;
-use metahook_core::shadow::tally;
+use metahook_core::shadow::counts;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -227,9 +227,9 @@ impl Reporter {
             report.held = counts.held();
             report.paused = counts.pause(&report.paused);
             report.writer = self.writer();
-            let said = shadows.iter().map(|(name, tally)| (name.to_string(), tally.status())).collect();
-            if tally::is_news(&report.shadows, &said) || lock(&self.shadows_told).is_due() {
-                report.shadow = tally::finding(&shadows);
+            let said = shadows.iter().map(|(name, counts)| (name.to_string(), counts.status())).collect();
+            if counts::is_news(&report.shadows, &said) || lock(&self.shadows_told).is_due() {
+                report.shadow = counts::finding(&shadows);
                 report.shadows = said;
             }
             report.counts = ParentCounts {

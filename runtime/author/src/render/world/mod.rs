@@ -205,7 +205,7 @@ impl World {
                 self.update(id, &before, value)
             }
             // A dry run, which is decided about before.
-            Op::Probe { .. } => Ok(Vec::new()),
+            Op::DryRun { .. } => Ok(Vec::new()),
         }
     }
 
@@ -251,7 +251,7 @@ impl World {
                 new.pointer_mut("/metadata/annotations")?.as_object_mut()?.remove(LAST_APPLIED)?;
                 new
             }
-            Op::Create { .. } | Op::Delete { .. } | Op::Recreate { .. } | Op::Probe { .. } => return None,
+            Op::Create { .. } | Op::Delete { .. } | Op::Recreate { .. } | Op::DryRun { .. } => return None,
         };
         keep(&op.id().resource, &old, &mut new);
         Some(new)

@@ -134,7 +134,9 @@ impl Server {
                 value["metadata"]["annotations"].as_object_mut().unwrap().remove(last_applied::LAST_APPLIED);
                 Ok((value, applied))
             }
-            Op::Probe { .. } | Op::Delete { .. } | Op::Status { .. } => unreachable!("no write of an object"),
+            Op::DryRun { .. } | Op::Delete { .. } | Op::Status { .. } => {
+                unreachable!("no write of an object")
+            }
         }
     }
 
@@ -150,7 +152,7 @@ impl Server {
         let wanted = || &desired[&thing()][&id.key];
         match op {
             Op::Delete { id, .. } => drop(self.objects.remove(&id.key)),
-            Op::Probe { write, otherwise } => {
+            Op::DryRun { write, otherwise } => {
                 let observed = parse(&self.objects[&id.key].value);
                 let probed = match self.written(&write) {
                     Ok((value, _)) => DryRunResult::Becomes(Box::new(parse(&value))),

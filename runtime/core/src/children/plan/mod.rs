@@ -100,7 +100,7 @@ pub fn to_read<'a>(
     all().filter(is_read).map(|(_, object)| &**object).collect()
 }
 
-/// Result of the dry run of an [`Op::Probe`].
+/// Result of the dry run of an [`Op::DryRun`].
 #[derive(Debug)]
 pub enum DryRunResult {
     /// The object would become this.

@@ -87,7 +87,7 @@ impl<W: World> Sequence<'_, W> {
         deleted: &mut Option<Deleted>,
     ) -> Result<WriteEffect, ReconcileError> {
         let op = match op {
-            Op::Probe { write, otherwise } => match self.dry_run(write, otherwise, planned).await? {
+            Op::DryRun { write, otherwise } => match self.dry_run(write, otherwise, planned).await? {
                 ControlFlow::Continue(op) => Cow::Owned(op),
                 ControlFlow::Break(effect) => return Ok(effect),
             },
@@ -138,7 +138,7 @@ impl<W: World> Sequence<'_, W> {
             | Op::Replace { .. }
             | Op::Apply { .. }
             | Op::HandOver { .. }
-            | Op::Probe { .. }
+            | Op::DryRun { .. }
             | Op::Status { .. } => None,
         }
     }

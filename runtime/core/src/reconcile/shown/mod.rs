@@ -206,7 +206,7 @@ impl LeftOut {
                 self.objects.contains_key(id)
                     || self.held.contains(&(Arc::clone(&id.resource), Arc::clone(&id.key.namespace)))
             }
-            Op::Probe { write, otherwise } => self.blocks(write) || self.blocks(otherwise),
+            Op::DryRun { write, otherwise } => self.blocks(write) || self.blocks(otherwise),
             Op::Replace { .. }
             | Op::Apply { over: Some(_), .. }
             | Op::HandOver { .. }

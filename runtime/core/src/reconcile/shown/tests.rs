@@ -129,7 +129,7 @@ fn nothing_is_created_where_the_server_may_have_made_what_is_left_out() {
     let recreate = |key: &str| Op::Recreate { id: id(key), uid: uid(), body: json!({}), manager: None };
     let replace = |key: &str| Op::Replace { id: id(key), body: json!({}) };
     let probe =
-        |key: &str, otherwise| Op::Probe { write: Box::new(replace(key)), otherwise: Box::new(otherwise) };
+        |key: &str, otherwise| Op::DryRun { write: Box::new(replace(key)), otherwise: Box::new(otherwise) };
     for op in [recreate("n/0"), probe("n/0", recreate("n/0"))] {
         assert!(left.blocks(&op), "it would be deleted and then not created: {op:?}");
     }

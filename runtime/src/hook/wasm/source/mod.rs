@@ -4,7 +4,7 @@
 //! mixes versions. Only the ConfigMaps and Secrets that controllers name are watched, never all of a cluster's.
 
 pub mod kept;
-mod load_turns;
+mod load_limiter;
 mod module_file;
 mod module_source;
 mod module_state;

@@ -10,7 +10,7 @@ use futures_util::future::{BoxFuture, Shared, WeakShared};
 use metahook_core::api::policy::Limits;
 use tokio::time::Instant;
 
-use super::load_turns::LoadTurns;
+use super::load_limiter::LoadLimiter;
 use super::runners::Runners;
 use crate::hook::wasm::compile::{
     CodeLoader, Digest, Inspected, ModuleBounds, ModuleError, Origin, RunnerCode, Unpacked, retry_delay,
@@ -34,7 +34,7 @@ pub struct ModuleRegistry {
     pub(super) limits: Limits,
     pub(super) code: CodeLoader,
     pub(super) runners: Runners,
-    turns: LoadTurns,
+    limiter: LoadLimiter,
     entries: Mutex<Entries>,
 }
 
@@ -73,8 +73,8 @@ impl ModuleRegistry {
         let code = CodeLoader::new(runtime.engines.clone(), &settings.modules, &settings.limits);
         let runners = Runners::new(settings.modules.runners.clone());
         let (bounds, limits) = (settings.modules.bounds, settings.limits.default);
-        let turns = LoadTurns::new();
-        Ok(Self { runtime, bounds, limits, code, runners, turns, entries: Mutex::default() })
+        let limiter = LoadLimiter::new();
+        Ok(Self { runtime, bounds, limits, code, runners, limiter, entries: Mutex::default() })
     }
 
     pub fn runtime(&self) -> &Runtime {
@@ -83,7 +83,7 @@ impl ModuleRegistry {
 
     /// Stored bytes to a module's bytes, when it is their turn; it ends when the module is loaded.
     pub async fn unpack(&self, stored: Vec<u8>) -> Result<Unpacked, ModuleError> {
-        self.turns.unpack(stored, self.bounds).await
+        self.limiter.unpack(stored, self.bounds).await
     }
 
     /// Loads a module: compiles it, or finds it compiled.

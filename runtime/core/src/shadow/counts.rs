@@ -22,7 +22,7 @@ const MAX_FAILURE: usize = 512;
 
 /// Answers of one shadow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ShadowTally {
+pub struct ShadowCounts {
     equal: u64,
     different: u64,
     failed: u64,
@@ -41,8 +41,8 @@ struct DifferenceCount {
     example: String,
 }
 
-impl ShadowTally {
-    /// Tally of a shadow that cannot be asked.
+impl ShadowCounts {
+    /// Counts of a shadow that cannot be asked.
     pub fn refused(why: &str) -> Self {
         Self { refused: Some(shorten(why, MAX_FAILURE)), ..Self::default() }
     }
@@ -106,11 +106,11 @@ impl ShadowTally {
 }
 
 /// The condition of all shadows of a controller: the worst there is to say.
-pub fn finding(shadows: &BTreeMap<HookName, ShadowTally>) -> Finding {
-    if let Some(refused) = shadows.values().find_map(|tally| tally.refused.as_ref()) {
+pub fn finding(shadows: &BTreeMap<HookName, ShadowCounts>) -> Finding {
+    if let Some(refused) = shadows.values().find_map(|counts| counts.refused.as_ref()) {
         return Finding::new(ConditionReason::ShadowRefused, refused);
     }
-    let all = || shadows.iter().map(|(name, tally)| (name, tally.status()));
+    let all = || shadows.iter().map(|(name, counts)| (name, counts.status()));
     let compared: i64 = all().map(|(_, one)| one.equal + one.different + one.failed).sum();
     if compared == 0 {
         return Finding::Unknown;
@@ -119,8 +119,8 @@ pub fn finding(shadows: &BTreeMap<HookName, ShadowTally>) -> Finding {
     let of = |count: i64| format!("{count} of {compared} answers");
     let failed: i64 = all().map(|(_, one)| one.failed).sum();
     let different: i64 = all().map(|(_, one)| one.different).sum();
-    let failure = |tally: &ShadowTally| tally.failing.is_some().then(|| tally.failure.clone())?;
-    if let Some((name, failure)) = shadows.iter().find_map(|(name, tally)| Some((name, failure(tally)?))) {
+    let failure = |counts: &ShadowCounts| counts.failing.is_some().then(|| counts.failure.clone())?;
+    if let Some((name, failure)) = shadows.iter().find_map(|(name, counts)| Some((name, failure(counts)?))) {
         let message = format!("{} failed; the shadow of the {name} hook, asked about {failure}", of(failed));
         return Finding::new(ConditionReason::ShadowFails, message);
     }
@@ -160,7 +160,7 @@ fn number(count: u64) -> i64 {
 mod tests {
     use super::*;
 
-    fn said(shadows: &BTreeMap<HookName, ShadowTally>) -> Option<(ConditionReason, String)> {
+    fn said(shadows: &BTreeMap<HookName, ShadowCounts>) -> Option<(ConditionReason, String)> {
         match finding(shadows) {
             Finding::Unknown => None,
             Finding::Known { reason, message } => Some((reason, message)),
@@ -169,26 +169,26 @@ mod tests {
 
     #[test]
     fn the_condition_says_the_worst() {
-        let mut shadows = BTreeMap::from([(HookName::Sync, ShadowTally::default())]);
-        let tally = |shadows: &mut BTreeMap<_, ShadowTally>, change: fn(&mut ShadowTally)| {
+        let mut shadows = BTreeMap::from([(HookName::Sync, ShadowCounts::default())]);
+        let counts = |shadows: &mut BTreeMap<_, ShadowCounts>, change: fn(&mut ShadowCounts)| {
             change(shadows.get_mut(&HookName::Sync).unwrap());
         };
-        tally(&mut shadows, ShadowTally::dropped);
+        counts(&mut shadows, ShadowCounts::dropped);
         assert_eq!(said(&shadows), None, "nothing was compared");
-        tally(&mut shadows, |one| one.compared("n/a", vec![]));
+        counts(&mut shadows, |one| one.compared("n/a", vec![]));
         assert_eq!(said(&shadows), Some((ConditionReason::ShadowsAgree, "1 answer agrees".to_owned())));
-        tally(&mut shadows, |one| one.compared("n/b", vec!["status.x".to_owned()]));
+        counts(&mut shadows, |one| one.compared("n/b", vec!["status.x".to_owned()]));
         let (reason, message) = said(&shadows).unwrap();
         assert_eq!(reason, ConditionReason::ShadowsDiffer);
         let expected = "1 of 2 answers differ; of the sync hook's most at status.x (1, for example about n/b): status.shadows has more";
         assert_eq!(message, expected);
-        let mut first = BTreeMap::from([(HookName::Sync, ShadowTally::default())]);
-        tally(&mut first, |one| one.compared("n/b", vec!["status.x".to_owned()]));
+        let mut first = BTreeMap::from([(HookName::Sync, ShadowCounts::default())]);
+        counts(&mut first, |one| one.compared("n/b", vec!["status.x".to_owned()]));
         assert!(said(&first).unwrap().1.starts_with("1 of 1 answers differ; "), "also of the first one");
         let mut refused = shadows.clone();
-        refused.insert(HookName::Finalize, ShadowTally::refused("no such field"));
+        refused.insert(HookName::Finalize, ShadowCounts::refused("no such field"));
         assert_eq!(said(&refused), Some((ConditionReason::ShadowRefused, "no such field".to_owned())));
-        tally(&mut shadows, |one| one.failed("n/c", "trap"));
+        counts(&mut shadows, |one| one.failed("n/c", "trap"));
         let (reason, message) = said(&shadows).unwrap();
         assert_eq!(reason, ConditionReason::ShadowFails);
         assert_eq!(message, "1 of 3 answers failed; the shadow of the sync hook, asked about n/c: trap");
@@ -196,12 +196,12 @@ mod tests {
 
     #[test]
     fn a_shadow_agrees_again_once_it_answers_about_the_parent_or_often() {
-        let mut shadows = BTreeMap::from([(HookName::Sync, ShadowTally::default())]);
-        let mut reason = |change: &dyn Fn(&mut ShadowTally)| {
+        let mut shadows = BTreeMap::from([(HookName::Sync, ShadowCounts::default())]);
+        let mut reason = |change: &dyn Fn(&mut ShadowCounts)| {
             change(shadows.get_mut(&HookName::Sync).unwrap());
             said(&shadows).unwrap()
         };
-        let fails = |one: &mut ShadowTally| one.failed("n/a", "trap");
+        let fails = |one: &mut ShadowCounts| one.failed("n/a", "trap");
         assert_eq!(reason(&fails).0, ConditionReason::ShadowFails);
         assert_eq!(reason(&|one| one.compared("n/b", vec![])).0, ConditionReason::ShadowFails);
         let agrees = (ConditionReason::ShadowsAgree, "2 answers agree; 1 failed before".to_owned());
@@ -215,12 +215,12 @@ mod tests {
 
     #[test]
     fn the_most_frequent_places_are_shown_and_few_are_remembered() {
-        let mut tally = ShadowTally::default();
+        let mut counts = ShadowCounts::default();
         for nth in 0..=MAX_PLACES {
-            tally.compared(&format!("n/{nth}"), vec![format!("place {nth:03}"), "often".to_owned()]);
+            counts.compared(&format!("n/{nth}"), vec![format!("place {nth:03}"), "often".to_owned()]);
         }
-        assert_eq!(tally.places.len(), MAX_PLACES);
-        let status = tally.status();
+        assert_eq!(counts.places.len(), MAX_PLACES);
+        let status = counts.status();
         assert_eq!((status.different, status.differences.len()), (101, MAX_SHOWN));
         let first = &status.differences[0];
         assert_eq!((first.path.as_str(), first.count, first.example.as_str()), ("often", 101, "n/0"));
@@ -228,25 +228,25 @@ mod tests {
 
     #[test]
     fn counts_alone_are_no_news() {
-        let status = |change: fn(&mut ShadowTally)| {
-            let mut tally = ShadowTally::default();
-            tally.compared("n/a", vec![]);
-            tally.compared("n/a", vec!["x".to_owned()]);
-            change(&mut tally);
-            BTreeMap::from([("sync".to_owned(), tally.status())])
+        let status = |change: fn(&mut ShadowCounts)| {
+            let mut counts = ShadowCounts::default();
+            counts.compared("n/a", vec![]);
+            counts.compared("n/a", vec!["x".to_owned()]);
+            change(&mut counts);
+            BTreeMap::from([("sync".to_owned(), counts.status())])
         };
         let usual = status(|_| ());
         for same in [
-            status(|tally| tally.compared("n/b", vec![])),
-            status(|tally| tally.compared("n/b", vec!["x".to_owned()])),
-            status(ShadowTally::dropped),
+            status(|counts| counts.compared("n/b", vec![])),
+            status(|counts| counts.compared("n/b", vec!["x".to_owned()])),
+            status(ShadowCounts::dropped),
         ] {
             assert!(!is_news(&usual, &same), "{same:?}");
         }
         for other in [
-            status(|tally| tally.compared("n/b", vec!["y".to_owned()])),
-            status(|tally| tally.failed("n/b", "trap")),
-            status(|tally| *tally = ShadowTally::default()),
+            status(|counts| counts.compared("n/b", vec!["y".to_owned()])),
+            status(|counts| counts.failed("n/b", "trap")),
+            status(|counts| *counts = ShadowCounts::default()),
         ] {
             assert!(is_news(&usual, &other), "{other:?}");
         }
@@ -255,8 +255,8 @@ mod tests {
 
     #[test]
     fn failures_are_cut() {
-        let mut tally = ShadowTally::default();
-        tally.failed("n/a", &"x".repeat(10_000));
-        assert_eq!(tally.status().failure.unwrap().len(), MAX_FAILURE);
+        let mut counts = ShadowCounts::default();
+        counts.failed("n/a", &"x".repeat(10_000));
+        assert_eq!(counts.status().failure.unwrap().len(), MAX_FAILURE);
     }
 }

@@ -8,15 +8,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::unpack::{unpack, unpacked_size};
 use crate::hook::wasm::compile::{ModuleBounds, ModuleError, Unpacked, blocking};
 
-/// The turns of all modules of a server.
-pub(super) struct LoadTurns {
+/// Lets the modules of a server be unpacked in turn.
+pub(super) struct LoadLimiter {
     /// Permits for the bytes of modules, from before they are unpacked until they are loaded.
     bytes: Arc<Semaphore>,
     /// One at a time: a decoder has a window of 8 MiB, whatever it reads.
     decoder: Arc<Semaphore>,
 }
 
-impl LoadTurns {
+impl LoadLimiter {
     pub(super) fn new() -> Self {
         let bytes = Arc::new(Semaphore::new(ALL_SHARES as usize));
         Self { bytes, decoder: Arc::new(Semaphore::new(1)) }
@@ -77,29 +77,32 @@ mod tests {
 
     #[tokio::test]
     async fn modules_wait_until_there_is_room_for_their_bytes() {
-        let turns = LoadTurns::new();
-        let small = turns.unpack(packed(1 << 20), BOUNDS).await.unwrap();
-        let half = turns.unpack(packed(40 << 20), BOUNDS).await.unwrap();
-        assert_eq!((half.bytes.len(), turns.bytes.available_permits()), (40 << 20, 23 << 10));
-        let mut large = Box::pin(turns.unpack(packed(65 << 20), BOUNDS));
+        let limiter = LoadLimiter::new();
+        let small = limiter.unpack(packed(1 << 20), BOUNDS).await.unwrap();
+        let half = limiter.unpack(packed(40 << 20), BOUNDS).await.unwrap();
+        assert_eq!((half.bytes.len(), limiter.bytes.available_permits()), (40 << 20, 23 << 10));
+        let mut large = Box::pin(limiter.unpack(packed(65 << 20), BOUNDS));
         let wait = tokio::time::timeout(Duration::from_millis(300), &mut large).await;
         assert!(wait.is_err(), "65 MiB beside 41");
         drop(half);
         assert!((&mut large).now_or_never().is_none(), "65 MiB beside 1");
         drop(small);
         let large = large.await.unwrap();
-        assert_eq!((large.bytes.len(), turns.bytes.available_permits()), (65 << 20, 0), "it goes alone");
+        assert_eq!((large.bytes.len(), limiter.bytes.available_permits()), (65 << 20, 0), "it goes alone");
         drop(large);
-        assert_eq!(turns.bytes.available_permits(), ALL_SHARES as usize);
+        assert_eq!(limiter.bytes.available_permits(), ALL_SHARES as usize);
     }
 
     #[tokio::test]
     async fn a_refused_module_gives_its_turns_back() {
-        let turns = LoadTurns::new();
+        let limiter = LoadLimiter::new();
         let bounds = ModuleBounds { size: 1 << 20, ..BOUNDS };
-        assert_eq!(turns.unpack(packed((1 << 20) + 1), bounds).await.err(), Some(ModuleError::Size(1 << 20)));
-        assert!(turns.unpack(packed(1 << 20), bounds).await.is_ok());
-        let free = (turns.bytes.available_permits(), turns.decoder.available_permits());
+        assert_eq!(
+            limiter.unpack(packed((1 << 20) + 1), bounds).await.err(),
+            Some(ModuleError::Size(1 << 20))
+        );
+        assert!(limiter.unpack(packed(1 << 20), bounds).await.is_ok());
+        let free = (limiter.bytes.available_permits(), limiter.decoder.available_permits());
         assert_eq!(free, (ALL_SHARES as usize, 1));
     }
 }
