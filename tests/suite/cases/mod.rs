@@ -8,6 +8,7 @@ pub(crate) mod cases_hooks;
 pub(crate) mod cases_languages;
 pub(crate) mod cases_lifecycle;
 pub(crate) mod cases_merging;
+pub(crate) mod cases_spellings;
 pub(crate) mod cases_unsettled;
 pub(crate) mod cases_upgrades;
 pub(crate) mod cases_values;
@@ -34,16 +35,18 @@ pub(crate) fn all() -> Vec<Test> {
             c08_metrics_in_another_order_are_corrected_in_place,
             c11_a_field_dropped_after_a_change_of_strategy_goes,
         },
-        cases_values::{
+        cases_spellings::{
             c13_a_time_in_another_spelling_is_refused_or_settles,
             c15_whole_floats_settle_and_a_number_for_a_text_fails,
+            c24_bytes_that_a_hook_copies_arrive_as_they_were,
+        },
+        cases_values::{
             c16_a_bound_claim_is_kept_and_a_size_refused_is_told,
             c17_immutable_fields_fail_alone_or_are_made_anew,
             c18_string_data_settles_and_a_dropped_key_goes,
             c19_a_label_of_a_long_name_fails_one_child_alone,
             c20_what_is_copied_from_a_parent_is_not_the_childs,
             c23_a_generated_name_is_refused_before_any_write,
-            c24_bytes_that_a_hook_copies_arrive_as_they_were,
         },
         cases_unsettled::{
             c21_a_hook_that_writes_the_time_slows_down_itself_alone,
@@ -66,9 +69,7 @@ pub(crate) fn all() -> Vec<Test> {
             c36_a_user_keeps_the_fields_of_a_parent,
             c37_a_hook_sees_what_was_written_for_it,
         },
-        cases_hooks::{
-            c42_a_webhook_closes_connections_and_goes_away,
-        },
+        cases_hooks::{c42_a_webhook_closes_connections_and_goes_away},
         cases_upgrades::{
             c43_a_kind_of_children_comes_and_goes_and_has_another_scope,
             c44_an_object_of_a_helm_user_is_not_taken_over,

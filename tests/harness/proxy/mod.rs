@@ -1,11 +1,11 @@
 //! A way to the API server on which a server's writes are told, on which it can be held up at each of them, and that can be as
 //! bad as networks are.
 
+mod bodies;
+
 use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{self, Poll, ready};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -13,16 +13,17 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Frame, Incoming};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use kube::Client;
 use kube::client;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, Sleep};
+
+use bodies::{Torn, broken, late};
 
 use crate::wait::{PATIENCE, until};
 
@@ -281,85 +282,6 @@ async fn meddled(request: Request<Incoming>, shared: &Shared) -> io::Result<Answ
         }
         Fate::Lag(time) => Ok(answer(request, shared).await.map(|body| late(body, time))),
     }
-}
-
-/// A body whose frames come later than they are sent, each by the same time.
-fn late(mut body: UnsyncBoxBody<Bytes, io::Error>, time: Duration) -> UnsyncBoxBody<Bytes, io::Error> {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        let forwards = async {
-            while let Some(frame) = body.frame().await {
-                if sender.send((Instant::now() + time, frame)).is_err() {
-                    break;
-                }
-            }
-        };
-        tokio::select! {
-            () = forwards => {}
-            () = sender.closed() => {}
-        }
-    });
-    Late { receiver, next: None }.boxed_unsync()
-}
-
-fn broken() -> io::Error {
-    io::ErrorKind::ConnectionReset.into()
-}
-
-/// The part of a [`late`] body that is yet to come.
-struct Late {
-    receiver: mpsc::UnboundedReceiver<(Instant, Part)>,
-    next: Option<(Pin<Box<Sleep>>, Part)>,
-}
-
-type Part = io::Result<Frame<Bytes>>;
-
-impl Body for Late {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Option<Part>> {
-        if self.next.is_none() {
-            let Some((due, part)) = ready!(self.receiver.poll_recv(context)) else {
-                return Poll::Ready(None);
-            };
-            self.next = Some((Box::pin(tokio::time::sleep_until(due)), part));
-        }
-        if let Some((sleep, _)) = &mut self.next {
-            ready!(sleep.as_mut().poll(context));
-        }
-        Poll::Ready(self.next.take().map(|(_, part)| part))
-    }
-}
-
-/// A body of which only the first bytes come.
-struct Torn {
-    body: UnsyncBoxBody<Bytes, io::Error>,
-    bytes: usize,
-}
-
-impl Body for Torn {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut task::Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let length = frame.as_ref().map_or(0, |frame| frame.as_ref().map_or(0, length));
-        Poll::Ready(match self.bytes.checked_sub(length) {
-            Some(bytes) => {
-                self.bytes = bytes;
-                frame
-            }
-            None => Some(Err(broken())),
-        })
-    }
-}
-
-fn length(frame: &Frame<Bytes>) -> usize {
-    frame.data_ref().map_or(0, Bytes::len)
 }
 
 async fn answer(request: Request<Incoming>, shared: &Shared) -> Answer {
