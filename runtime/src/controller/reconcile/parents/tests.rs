@@ -1,12 +1,23 @@
 //! Tests of the parents of one kind.
 
+use std::sync::OnceLock;
+
+use http::header::WARNING;
+use http::{Method, Response};
+use metahook_core::api::hook::{HookName, PerHook};
+use metahook_core::api::webhook;
 use metahook_core::children::write_history::Drift;
+use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 use metahook_core::json::difference::{Change, Difference};
 use metahook_core::object::id::{Gvk, Resource};
 use serde_json::json;
 
 use super::histories::{FlappingChild, MAX_NAMED};
 use super::*;
+use crate::controller::reconcile::testing::{COMPOSITE, Scenario, body, children, id, parents, response};
+use crate::hook::Hook;
+use crate::hook::web::{Pools, RedirectPolicy, Webhook};
+use crate::telemetry::metrics::Metrics;
 
 fn drift(name: &str) -> Drift {
     let resource =
@@ -123,4 +134,41 @@ fn a_warning_is_recorded_once_and_again_when_it_comes_back() {
     assert_eq!(new(&["a"]), ["a"]);
     new(&[]);
     assert!(all.is_empty(), "a parent without warnings costs nothing");
+}
+
+/// Hooks that are loaded: the scenario's have no module.
+fn loaded_hooks() -> FollowedHooks {
+    let spec: webhook::Webhook = serde_json::from_value(json!({ "url": "http://hook.example/" })).unwrap();
+    let target = spec.check("spec.hooks.sync.webhook").unwrap();
+    let pools = Pools::new(DEFAULT_WEBHOOK_ANSWER, RedirectPolicy::default());
+    let meter = Metrics::new(|| 0).webhook("CompositeController", "c", HookName::Sync, &target.url);
+    let sync = Hook::Webhook(Arc::new(Webhook::alone(&target, &pools, meter).unwrap()));
+    FollowedHooks::new(PerHook { sync, finalize: None, customize: None }, Fingerprint::of(b"spec"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warning_counts_for_the_version_of_the_hooks_that_wrote() {
+    // Set: they are renewed while the API server answers a write.
+    let renewed = Arc::new(OnceLock::<Arc<FollowedHooks>>::new());
+    let hooks = Arc::clone(&renewed);
+    let scenario = Scenario::answering(COMPOSITE, move |method, path| {
+        if let Some(hooks) = hooks.get().filter(|_| *method == Method::PUT) {
+            hooks.take(&loaded_hooks());
+        }
+        let answer: Response<String> = response(method, path, Some(200))?;
+        let (mut head, body) = answer.into_parts();
+        head.headers.insert(WARNING, "299 - \"unknown field\"".parse().ok()?);
+        Some(Response::from_parts(head, body))
+    });
+    scenario.observe(&parents());
+    scenario.observe(&children());
+    let replace = Op::Replace { id: id(children()), body: body(&children(), "1") };
+    let warned = async || {
+        scenario.write(&replace).await;
+        scenario.reconciler.parents.warned().0
+    };
+    assert_eq!(warned().await, 1);
+    assert!(renewed.set(Arc::clone(&scenario.reconciler.hooks.followed)).is_ok());
+    assert_eq!(warned().await, 0, "the new version has written nothing yet");
+    assert_eq!(warned().await, 1);
 }
