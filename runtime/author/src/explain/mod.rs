@@ -19,7 +19,7 @@ use crate::inspected_server::{InspectError, Inspector, Question, ServerError, Se
 use crate::object_names::{self, NameError, object_id, served};
 pub(crate) use text::{duration, end, name, readable_time, rows, settled};
 pub use text::{print, print_following, print_gaps};
-pub use unremembered::Unremembered;
+pub use unremembered::{Stopped, Unremembered};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
