@@ -93,7 +93,8 @@ async fn find_kind(
             named.extend(children_of(&controller));
         }
     }
-    object_names::find_kind(discovery, kind, "reconciles or makes", &served(discovery, named).await?).await
+    let served = served(discovery, named).await;
+    Ok(object_names::find_kind(discovery, kind, "reconciles or makes", served).await?)
 }
 
 /// What all servers know of an object, also those that are not reached yet.
