@@ -104,8 +104,8 @@ impl Pauser {
                 hosted.push((name, controller));
             }
         }
-        let parents = served(&discovery, parents).await?;
-        let resource = find_kind::<PauseError>(&discovery, kind, "reconciles", &parents).await?;
+        let parents = served(&discovery, parents).await;
+        let resource = find_kind(&discovery, kind, "reconciles", parents).await?;
         let of_kind = resource.gvr();
         let tells = |(name, controller): (String, Value)| tells(&controller, &of_kind).then_some(name);
         let tell = hosted.into_iter().filter_map(tells).collect();

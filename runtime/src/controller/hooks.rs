@@ -131,6 +131,13 @@ impl FollowedHooks {
         *lock(&self.loaded) = now;
         is_changed
     }
+
+    /// Takes the versions of other hooks.
+    #[cfg(test)]
+    pub(crate) fn take(&self, others: &Self) {
+        let now = lock(&others.loaded).clone();
+        *lock(&self.loaded) = now;
+    }
 }
 
 impl LoadedHooks {

@@ -19,7 +19,7 @@ use crate::inspected_server::{InspectError, Inspector, Question, ServerError, Se
 use crate::object_names::{self, NameError, object_id, served};
 pub(crate) use text::{duration, end, name, readable_time, rows, settled};
 pub use text::{print, print_following, print_gaps};
-pub use unremembered::Unremembered;
+pub use unremembered::{Stopped, Unremembered};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
@@ -93,7 +93,8 @@ async fn find_kind(
             named.extend(children_of(&controller));
         }
     }
-    object_names::find_kind(discovery, kind, "reconciles or makes", &served(discovery, named).await?).await
+    let served = served(discovery, named).await;
+    Ok(object_names::find_kind(discovery, kind, "reconciles or makes", served).await?)
 }
 
 /// What all servers know of an object, also those that are not reached yet.

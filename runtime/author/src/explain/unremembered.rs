@@ -3,7 +3,8 @@
 use std::fmt;
 
 use metahook_core::api::reason::ConditionType;
-use metahook_core::bundle::parents_of;
+use metahook_core::api::stored_selection::stored_selection;
+use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
 use metahook_core::overview::ControllerAnswer;
 use metahook_core::trace::TracedObject;
@@ -15,15 +16,24 @@ use crate::controllers::{self, KINDS, full_name, resource};
 use crate::inspected_server::{Question, Servers};
 use metahook_core::inspection_paths::CONTROLLER;
 
-/// Why no reconcile of an object is remembered.
+/// Why no reconcile of an object is remembered. Controllers are named by kind and name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unremembered {
     /// The API server has no such object.
     Missing { id: ObjectId },
-    /// A controller that is to reconcile it does not run.
-    NotRunning { id: ObjectId, controller: String, why: String },
-    /// It is there, and these controllers run, which reconcile objects of its kind; none: it is a child at most.
+    /// Controllers that are to reconcile it do not run; others do.
+    NotRunning { id: ObjectId, stopped: Vec<Stopped>, running: Vec<String> },
+    /// These controllers reconcile objects of its kind, and none of them selects it.
+    NotSelected { id: ObjectId, controllers: Vec<String> },
+    /// It is there, and these controllers, which select it, run; none: it is a child at most.
     Calm { id: ObjectId, controllers: Vec<String> },
+}
+
+/// A controller that does not run, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stopped {
+    pub controller: String,
+    pub why: String,
 }
 
 /// A controller that reconciles objects of the kind.
@@ -31,6 +41,8 @@ struct Candidate {
     /// Its kind and name.
     name: String,
     object: TracedObject,
+    /// Its rules, or its finalizer, select the object.
+    selects: bool,
     /// What its status says where it is not ready.
     why: Option<String>,
 }
@@ -42,40 +54,52 @@ impl Explainer {
     /// The object or the controllers cannot be read.
     pub async fn unremembered(&self, id: &ObjectId) -> Result<Unremembered, ExplainError> {
         let id = id.clone();
-        if self.inspector.api.read_as::<Value>(&id).await?.is_none() {
+        let Some(object) = self.inspector.api.read(&id).await? else {
             return Ok(Unremembered::Missing { id });
+        };
+        let (selecting, others): (Vec<_>, Vec<_>) =
+            self.candidates(&id, &object).await?.into_iter().partition(|candidate| candidate.selects);
+        if selecting.is_empty() && !others.is_empty() {
+            let controllers = others.into_iter().map(|candidate| candidate.name).collect();
+            return Ok(Unremembered::NotSelected { id, controllers });
         }
-        let (mut servers, mut running) = (Servers::default(), Vec::new());
-        for Candidate { name, object, why } in self.candidates(&id).await? {
-            let question = Question { path: CONTROLLER, object: &object, more: &[] };
+        let (mut servers, mut running, mut stopped) = (Servers::default(), Vec::new(), Vec::new());
+        for candidate in selecting {
+            let question = Question { path: CONTROLLER, object: &candidate.object, more: &[] };
             let asked = self.inspector.reach_and_ask::<ControllerAnswer>(&mut servers, question).await;
             // Where a server does not say, its condition has to do.
             let runs = match asked {
                 Ok((answers, None)) => answers.iter().any(|answer| answer.running.is_some()),
-                Ok(_) | Err(_) => why.is_none(),
+                Ok(_) | Err(_) => candidate.why.is_none(),
             };
-            if !runs {
-                let why = why.unwrap_or_else(|| "no server runs it".to_owned());
-                return Ok(Unremembered::NotRunning { id, controller: name, why });
+            let controller = candidate.name;
+            if runs {
+                running.push(controller);
+            } else {
+                let why = candidate.why.unwrap_or_else(|| "no server runs it".to_owned());
+                stopped.push(Stopped { controller, why });
             }
-            running.push(name);
         }
-        Ok(Unremembered::Calm { id, controllers: running })
+        Ok(if stopped.is_empty() {
+            Unremembered::Calm { id, controllers: running }
+        } else {
+            Unremembered::NotRunning { id, stopped, running }
+        })
     }
 
     /// The controllers that reconcile objects of this kind.
-    async fn candidates(&self, id: &ObjectId) -> Result<Vec<Candidate>, ExplainError> {
+    async fn candidates(&self, id: &ObjectId, object: &Object) -> Result<Vec<Candidate>, ExplainError> {
         let (api, gvr) = (&self.inspector.api, id.resource.gvr());
         let (discovery, mut all) = (Discovery::new(api.clone()), Vec::new());
         for kind in KINDS {
             let resource = resource(&discovery, kind).await?;
             for controller in api.list_objects(&resource).await? {
-                let value = controller.value().unwrap_or_default();
-                if parents_of(&value).iter().any(|parents| parents.is_kin(&gvr)) {
+                if let Some(selection) = stored_selection(kind, &controller, &gvr) {
                     all.push(Candidate {
                         name: format!("{} {}", kind.as_str(), controller.key.name),
                         object: TracedObject::new(&resource, &controller.key),
-                        why: not_ready(&value),
+                        selects: selection.includes(object),
+                        why: not_ready(&controller.value().unwrap_or_default()),
                     });
                 }
             }
@@ -107,32 +131,56 @@ impl fmt::Display for Unremembered {
                     "{id}: there is no such object, and the server remembers none of this name; kubectl get {kinds}{place} lists those that there are"
                 )
             }
-            Self::NotRunning { id, controller, why } => {
-                let name = controller.split_once(' ').map_or(&**controller, |(_, name)| name);
-                write!(
-                    f,
-                    "{id}: {controller}, which is to reconcile it, does not run: {why}. See metahook status {name}"
-                )
+            Self::NotRunning { id, stopped, running } => {
+                write!(f, "{id}: ")?;
+                for (nth, Stopped { controller, why }) in stopped.iter().enumerate() {
+                    let name = controller.split_once(' ').map_or(&**controller, |(_, name)| name);
+                    let space = if nth == 0 { "" } else { ". " };
+                    write!(
+                        f,
+                        "{space}{controller}, which is to reconcile it, does not run: {why}. See metahook status {name}"
+                    )?;
+                }
+                if running.is_empty() {
+                    return Ok(());
+                }
+                write!(f, ". {}, and the server remembers no reconcile of it", run_and_select(running))
             }
+            Self::NotSelected { id, controllers } => write!(
+                f,
+                "{id}: it is there, and of the controllers of its kind none selects it: compare its labels and annotations with the {} of {}. If it is a child, explain its parent, which its owner reference names",
+                if controllers.len() == 1 { "selector" } else { "selectors" },
+                controllers.join(" and ")
+            ),
             Self::Calm { id, controllers } if controllers.is_empty() => write!(
                 f,
                 "{id}: it is there, and the server remembers no reconcile that wrote it or decided about it. It remembers the latest ones since it started (--trace-memory-max), and the first hundred children of each. Explain its parent, which the owner reference of the object names"
             ),
             Self::Calm { id, controllers } => write!(
                 f,
-                "{id}: it is there, {} runs, and the server remembers no reconcile of it. Either it settled, and later reconciles of others took its room (--trace-memory-max), or the controller does not select it: compare its labels with the controller's selector. To see its next reconcile, change it beside metahook explain -f",
-                controllers.join(" and ")
+                "{id}: it is there, {}, and the server remembers no reconcile of it: it settled, and later reconciles of others took its room (--trace-memory-max). To see its next reconcile, change it beside metahook explain -f",
+                run_and_select(controllers)
             ),
         }
     }
 }
 
+fn run_and_select(controllers: &[String]) -> String {
+    let verbs = if controllers.len() == 1 { "runs and selects it" } else { "run and select it" };
+    format!("{} {verbs}", controllers.join(" and "))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use http::Response;
     use metahook_core::object::id::{Gvk, Key, Resource};
+    use metahook_server::cluster::fake::answering;
     use serde_json::json;
 
     use super::*;
+    use crate::inspected_server::Inspector;
 
     fn id() -> ObjectId {
         let gvk = Gvk::new("example.com/v1", "Hello");
@@ -140,26 +188,112 @@ mod tests {
         ObjectId { resource: resource.into(), key: Key::new("demo", "a") }
     }
 
+    fn stopped(name: &str) -> Stopped {
+        Stopped { controller: format!("CompositeController {name}"), why: "InvalidSpec: no hook".to_owned() }
+    }
+
     #[test]
     fn each_cause_has_its_own_message_with_what_to_do_next() {
-        let controller = "CompositeController hello".to_owned();
-        let not_running = Unremembered::NotRunning {
+        let [one, two] = ["hello", "other"].map(|name| format!("CompositeController {name}"));
+        let not_running = |running: &[&String]| Unremembered::NotRunning {
             id: id(),
-            controller: controller.clone(),
-            why: "InvalidSpec: no hook".to_owned(),
+            stopped: vec![stopped("hello"), stopped("bye")],
+            running: running.iter().map(|&name| name.clone()).collect(),
         };
+        let calm = |controllers: &[&String]| Unremembered::Calm {
+            id: id(),
+            controllers: controllers.iter().map(|&name| name.clone()).collect(),
+        };
+        let not_selected =
+            Unremembered::NotSelected { id: id(), controllers: vec![one.clone(), two.clone()] };
         for (cause, says) in [
             (Unremembered::Missing { id: id() }, "kubectl get hellos.example.com -n demo lists"),
-            (not_running, "does not run: InvalidSpec: no hook. See metahook status hello"),
             (
-                Unremembered::Calm { id: id(), controllers: vec![controller] },
-                "CompositeController hello runs",
+                not_running(&[]),
+                "hello, which is to reconcile it, does not run: InvalidSpec: no hook. See metahook status hello. CompositeController bye, which",
             ),
-            (Unremembered::Calm { id: id(), controllers: Vec::new() }, "Explain its parent"),
+            (
+                not_running(&[&two]),
+                "status bye. CompositeController other runs and selects it, and the server",
+            ),
+            (not_selected, "the selectors of CompositeController hello and CompositeController other. If"),
+            (calm(&[&one]), "CompositeController hello runs and selects it, and"),
+            (
+                calm(&[&one, &two]),
+                "CompositeController hello and CompositeController other run and select it, and",
+            ),
+            (calm(&[]), "Explain its parent"),
         ] {
             let said = cause.to_string();
             assert!(said.starts_with("Hello demo/a: ") && said.contains(says), "{said}");
         }
+    }
+
+    /// Asks about a Hello with the label `a: b` in a cluster without a server.
+    async fn ask(controllers: [Value; 2]) -> Unremembered {
+        let api = answering(move |request| {
+            let kind = |name: &str, kind: &str| json!({ "name": name, "kind": kind, "namespaced": false });
+            let items = |items: &Value| json!({ "metadata": {}, "items": items });
+            let path = request.uri().path();
+            let answer = match path.rsplit('/').next()? {
+                "v1alpha1" => json!({ "resources": [
+                    kind("compositecontrollers", "CompositeController"),
+                    kind("decoratorcontrollers", "DecoratorController"),
+                ] }),
+                "compositecontrollers" => items(&controllers[0]),
+                "decoratorcontrollers" => items(&controllers[1]),
+                "a" => json!({ "apiVersion": "example.com/v1", "kind": "Hello",
+                    "metadata": { "namespace": "demo", "name": "a", "labels": { "a": "b" } } }),
+                _ => items(&json!([])),
+            };
+            Some(Response::new(answer.to_string()))
+        });
+        let inspector = Inspector {
+            api,
+            kubeconfig: None,
+            context: None,
+            kubectl: PathBuf::new(),
+            address: None,
+            server_namespace: "n".to_owned(),
+            token_file: None,
+        };
+        Explainer { inspector, namespace: "demo".to_owned() }.unremembered(&id()).await.unwrap()
+    }
+
+    /// A controller of Hellos with this value of the label `a`. `is_ready`: its status says so.
+    fn controller(name: &str, label: &str, is_ready: bool) -> Value {
+        let hellos = json!({ "apiVersion": "example.com/v1", "resource": "hellos",
+            "labelSelector": { "matchLabels": { "a": label } } });
+        let condition = json!({ "type": "Ready", "status": if is_ready { "True" } else { "False" },
+            "reason": "InvalidSpec", "message": "no hook", "lastTransitionTime": "" });
+        json!({ "metadata": { "name": name }, "status": { "conditions": [condition] },
+            "spec": { "parentResource": hellos, "resources": [hellos] } })
+    }
+
+    #[tokio::test]
+    async fn all_controllers_that_select_the_object_are_named() {
+        let (selects, not) = ("b", "c");
+        let composites = json!([
+            controller("unlike", not, false),
+            controller("hello", selects, false),
+            controller("bye", selects, false),
+            controller("runs", selects, true),
+        ]);
+        let running = vec!["CompositeController runs".to_owned(), "DecoratorController d".to_owned()];
+        assert_eq!(
+            ask([composites, json!([controller("d", selects, true)])]).await,
+            Unremembered::NotRunning { id: id(), stopped: vec![stopped("hello"), stopped("bye")], running }
+        );
+        let unlike = json!([controller("unlike", not, false)]);
+        let running = vec!["DecoratorController d".to_owned()];
+        assert_eq!(
+            ask([unlike.clone(), json!([controller("d", selects, true)])]).await,
+            Unremembered::Calm { id: id(), controllers: running }
+        );
+        let controllers = vec!["CompositeController unlike".to_owned()];
+        assert_eq!(ask([unlike, json!([])]).await, Unremembered::NotSelected { id: id(), controllers });
+        let none = Unremembered::Calm { id: id(), controllers: Vec::new() };
+        assert_eq!(ask([json!([]), json!([])]).await, none);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::defines;
 use crate::controllers::{FindError, find};
 use crate::deploy::written_by_authors;
 use crate::inspected_server::{InspectError, Inspector, Question, Servers};
-use crate::object_names::{NameError, object_id, served};
+use crate::object_names::{NameError, Served, object_id, served};
 use crate::stored_hooks::stored_bytes;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -245,13 +245,14 @@ async fn parent_of(
     namespace: &str,
 ) -> Result<Key, RecorderError> {
     let discovery = Discovery::new(inspector.api.clone());
-    for kind in served(&discovery, parents_of(controller).into_iter().collect()).await? {
+    let Served { kinds, failed } = served(&discovery, parents_of(controller).into_iter().collect()).await;
+    for kind in kinds {
         let id = object_id(kind, name, namespace)?;
         if inspector.api.read_as::<Value>(&id).await?.is_some() {
             return Ok(id.key);
         }
     }
-    Err(RecorderError::NoParent(name.to_owned()))
+    Err(failed.map_or_else(|| RecorderError::NoParent(name.to_owned()), RecorderError::from))
 }
 
 /// The next request gets the same answer.

@@ -127,16 +127,20 @@ impl DecoratorControllerSpec {
 
 impl TargetResource {
     fn check(&self, field: &str) -> Result<Target, SpecError> {
+        let rules = vec![self.rule(field)?];
+        Ok(Target { resource: resource(field, &self.api_version, &self.resource)?, rules })
+    }
+
+    pub(super) fn rule(&self, field: &str) -> Result<SelectionRule, SpecError> {
         let annotations = self.annotation_selector.clone().map(|of| LabelSelector {
             match_labels: of.match_annotations,
             match_expressions: of.match_expressions,
         });
-        let rule = SelectionRule {
+        Ok(SelectionRule {
             labels: selector(&format!("{field}.labelSelector"), self.label_selector.clone())?,
             annotations: selector(&format!("{field}.annotationSelector"), annotations)?,
             ignore_status: self.ignore_status_changes.unwrap_or_default(),
-        };
-        Ok(Target { resource: resource(field, &self.api_version, &self.resource)?, rules: vec![rule] })
+        })
     }
 }
 

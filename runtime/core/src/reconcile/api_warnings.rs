@@ -1,12 +1,13 @@
 //! Warnings of the API server about writes: the text of a `Warning` header, and the texts that a parent's Events reported already.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 
 use crate::api::reason::ConditionReason;
 use crate::api::status::Finding;
+use crate::children::Op;
 use crate::hash::{Fingerprint, hash64};
-use crate::object::id::{Key, ObjectId};
+use crate::object::id::Key;
 use crate::{counted, shorten};
 
 /// Warnings that are read of one answer.
@@ -62,25 +63,35 @@ impl ReportedWarnings {
     }
 }
 
+/// Objects of one parent whose warnings are remembered, as 8 bytes each. Beyond it the first ones stay: the parent counts until these
+/// are written without a warning.
+pub const MAX_WARNED: usize = 8;
+
 /// Parents about whose objects the API server warned when these were written last, by the present version of the hooks.
 #[derive(Debug, Default)]
 pub struct WarnedParents {
     hooks: Option<Fingerprint>,
-    /// With a hash of the object of the latest warning. Other parents have no entry.
-    parents: BTreeMap<Key, u64>,
-    /// One of them, and the warning.
-    shown: Option<(Key, String)>,
+    /// With hashes of the objects whose latest write was warned about. Other parents have no entry.
+    parents: BTreeMap<Key, BTreeSet<u64>>,
+    /// One of them, with the hash of its object, and the warning.
+    shown: Option<(Key, u64, String)>,
 }
 
 impl WarnedParents {
-    /// An object was written for a parent, with or without a warning.
+    /// An object was written for a parent, with or without a warning. `hooks`: the version by which it was written, and the
+    /// present one.
     pub fn wrote(
         &mut self,
-        hooks: Option<Fingerprint>,
+        hooks: [Option<Fingerprint>; 2],
         parent: &Key,
-        object: &ObjectId,
+        op: &Op,
         warning: Option<&String>,
     ) {
+        let [hooks, present] = hooks;
+        // The answer came late: it says nothing about the present version.
+        if hooks != present {
+            return;
+        }
         if self.hooks != hooks {
             *self = Self { hooks, ..Self::default() };
         }
@@ -88,25 +99,39 @@ impl WarnedParents {
         if warning.is_none() && self.parents.is_empty() {
             return;
         }
-        let mut hash = hash64();
-        (&object.resource.gvk.kind, &object.key).hash(&mut hash);
+        let (object, mut hash) = (op.id(), hash64());
+        // The status is written apart: the one write says nothing about the other.
+        (&object.resource.gvk.kind, &object.key, matches!(op, Op::Status { .. })).hash(&mut hash);
         let hash = hash.finish();
-        if let Some(warning) = warning {
-            self.parents.insert(parent.clone(), hash);
-            // Another parent stays: the message would change with each write, and with it the controller's status.
-            if self.shown.as_ref().is_none_or(|(shown, _)| shown == parent) {
-                let text = format!("{object}: {}", shorten(warning, MAX_WARNING_BYTES));
-                self.shown = Some((parent.clone(), text));
-            }
-        } else if self.parents.get(parent) == Some(&hash) {
-            self.forget(parent);
+        let Some(warning) = warning else {
+            self.mended(parent, hash);
+            return;
+        };
+        let objects = self.parents.entry(parent.clone()).or_default();
+        if objects.len() < MAX_WARNED {
+            objects.insert(hash);
         }
+        // Another object stays: the message would change with each write, and with it the controller's status.
+        if self.shown.as_ref().is_none_or(|(shown, of, _)| shown == parent && *of == hash) {
+            let text = format!("{object}: {}", shorten(warning, MAX_WARNING_BYTES));
+            self.shown = Some((parent.clone(), hash, text));
+        }
+    }
+
+    fn mended(&mut self, parent: &Key, object: u64) {
+        let Some(objects) = self.parents.get_mut(parent) else { return };
+        objects.remove(&object);
+        if objects.is_empty() {
+            self.forget(parent);
+            return;
+        }
+        self.shown.take_if(|(shown, of, _)| shown == parent && *of == object);
     }
 
     /// To be called where the parent is gone.
     pub fn forget(&mut self, parent: &Key) {
         self.parents.remove(parent);
-        self.shown = self.shown.take().filter(|(shown, _)| shown != parent);
+        self.shown.take_if(|(shown, ..)| shown == parent);
     }
 
     /// The number of parents, and one of them with its warning where that is known.
@@ -114,7 +139,7 @@ impl WarnedParents {
         if self.hooks != hooks {
             return (0, None);
         }
-        let shown = self.shown.as_ref().map(|(parent, warning)| format!("{parent}: {warning}"));
+        let shown = self.shown.as_ref().map(|(parent, _, warning)| format!("{parent}: {warning}"));
         let first = || self.parents.first_key_value().map(|(parent, _)| format!("{parent}: see its Events"));
         (self.parents.len(), shown.or_else(first))
     }
@@ -129,36 +154,112 @@ pub fn finding(parents: usize, one: &str) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
+    use crate::object::id::ObjectId;
     use crate::object::testing::resource;
+
+    /// Writes for parents, by the present version of the hooks.
+    #[derive(Default)]
+    struct Written(WarnedParents);
+
+    impl Written {
+        fn wrote(&mut self, hooks: Option<Fingerprint>, parent: &Key, op: &Op, warning: Option<&str>) {
+            self.0.wrote([hooks; 2], parent, op, warning.map(str::to_owned).as_ref());
+        }
+    }
+
+    fn write(name: &str) -> Op {
+        let id = ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", name) };
+        Op::Replace { id, body: Value::Null }
+    }
+
+    fn versions() -> [Option<Fingerprint>; 2] {
+        [&b"old"[..], b"new"].map(|version| Some(Fingerprint::of(version)))
+    }
+
+    const WARNING: Option<&str> = Some("unknown field \"spec.x\"");
 
     #[test]
     fn a_parent_is_warned_about_until_its_object_is_written_without() {
-        let mut all = WarnedParents::default();
+        let mut all = Written::default();
         let (one, other) = (Key::new("n", "1"), Key::new("n", "2"));
-        let id = |name: &str| ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", name) };
-        let (old, new) = (Some(Fingerprint::of(b"old")), Some(Fingerprint::of(b"new")));
-        let text = "unknown field \"spec.x\"".to_owned();
-        all.wrote(old, &one, &id("a"), None);
-        assert_eq!(all.count(old), (0, None));
-        all.wrote(old, &one, &id("a"), Some(&text));
-        all.wrote(old, &other, &id("b"), Some(&text));
+        let [old, new] = versions();
+        all.wrote(old, &one, &write("a"), None);
+        assert_eq!(all.0.count(old), (0, None));
+        all.wrote(old, &one, &write("a"), WARNING);
+        all.wrote(old, &other, &write("b"), WARNING);
         let said = |parent: &str, why: &str| Some(format!("n/{parent}: {why}"));
         let first = said("1", "Pod n/a: unknown field \"spec.x\"");
-        assert_eq!(all.count(old), (2, first.clone()), "the message stays while it is true");
-        assert_eq!(all.count(new), (0, None), "another version may have mended it");
-        all.wrote(old, &other, &id("another"), None);
-        assert_eq!(all.count(old).0, 2, "another object says nothing about this one");
-        all.wrote(old, &other, &id("b"), None);
-        assert_eq!(all.count(old), (1, first));
-        all.wrote(old, &other, &id("b"), Some(&text));
-        all.forget(&one);
-        assert_eq!(all.count(old), (1, said("2", "see its Events")));
-        all.forget(&other);
-        assert_eq!(all.count(old), (0, None));
-        all.wrote(old, &one, &id("a"), Some(&text));
-        all.wrote(new, &one, &id("c"), None);
-        assert!(all.parents.is_empty() && all.shown.is_none());
+        assert_eq!(all.0.count(old), (2, first.clone()), "the message stays while it is true");
+        assert_eq!(all.0.count(new), (0, None), "another version may have mended it");
+        all.wrote(old, &other, &write("another"), None);
+        assert_eq!(all.0.count(old).0, 2, "another object says nothing about this one");
+        all.wrote(old, &other, &write("b"), None);
+        assert_eq!(all.0.count(old), (1, first));
+        all.wrote(old, &other, &write("b"), WARNING);
+        all.0.forget(&one);
+        assert_eq!(all.0.count(old), (1, said("2", "see its Events")));
+        all.0.forget(&other);
+        assert_eq!(all.0.count(old), (0, None));
+        all.wrote(old, &one, &write("a"), WARNING);
+        all.wrote(new, &one, &write("c"), None);
+        assert!(all.0.parents.is_empty() && all.0.shown.is_none());
+    }
+
+    #[test]
+    fn objects_of_a_parent_that_are_warned_about_in_turn_leave_the_message_as_it_is() {
+        let (mut all, parent) = (Written::default(), Key::new("n", "p"));
+        let status = Op::Status { id: write("a").id().clone(), body: Value::Null };
+        all.wrote(None, &parent, &write("a"), Some("w"));
+        let first = (1, Some("n/p: Pod n/a: w".to_owned()));
+        for _ in 0..2 {
+            all.wrote(None, &parent, &write("b"), Some("w"));
+            assert_eq!(all.0.count(None), first);
+            all.wrote(None, &parent, &status, None);
+            assert_eq!(all.0.count(None), first, "the status is written apart");
+            all.wrote(None, &parent, &write("b"), None);
+            assert_eq!(all.0.count(None), first, "the first one is not mended");
+            all.wrote(None, &parent, &write("a"), Some("w"));
+            assert_eq!(all.0.count(None), first);
+        }
+        all.wrote(None, &parent, &write("b"), Some("w"));
+        all.wrote(None, &parent, &write("a"), None);
+        assert_eq!(all.0.count(None), (1, Some("n/p: see its Events".to_owned())));
+        all.wrote(None, &parent, &write("b"), None);
+        assert_eq!(all.0.count(None), (0, None));
+    }
+
+    #[test]
+    fn so_many_objects_of_a_parent_are_remembered_as_warned_about() {
+        let (mut all, parent) = (Written::default(), Key::new("n", "p"));
+        let writes: Vec<_> = (0..=MAX_WARNED).map(|nth| write(&nth.to_string())).collect();
+        let first = (1, Some("n/p: Pod n/0: w".to_owned()));
+        for write in writes.iter().chain(&writes) {
+            all.wrote(None, &parent, write, Some("w"));
+            assert_eq!(all.0.count(None), first);
+        }
+        assert_eq!(all.0.parents[&parent].len(), MAX_WARNED);
+        for (nth, write) in writes.iter().take(MAX_WARNED).enumerate() {
+            assert_eq!(all.0.count(None).0, 1, "{nth}");
+            all.wrote(None, &parent, write, None);
+        }
+        assert_eq!(all.0.count(None), (0, None), "the one above the bound is not remembered");
+    }
+
+    #[test]
+    fn a_late_answer_says_nothing_about_the_present_version() {
+        let (mut all, parent) = (Written::default(), Key::new("n", "p"));
+        let [old, new] = versions();
+        let warning = WARNING.map(str::to_owned);
+        all.0.wrote([old, new], &parent, &write("a"), warning.as_ref());
+        assert_eq!(all.0.count(new), (0, None));
+        all.wrote(new, &parent, &write("a"), WARNING);
+        all.0.wrote([old, new], &parent, &write("a"), None);
+        all.0.wrote([old, new], &parent, &write("b"), warning.as_ref());
+        let first = "n/p: Pod n/a: unknown field \"spec.x\"";
+        assert_eq!(all.0.count(new), (1, Some(first.to_owned())), "what the present one wrote stays");
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! Names of a kind besides its plural: its singular and its short names, as kubectl takes them.
+//! Names of kinds besides their plurals: singulars and short names, as kubectl takes them.
 
-use metahook_core::object::id::Resource;
+use std::collections::BTreeMap;
+
+use metahook_core::object::id::join_api_version;
 use serde::Deserialize;
 
 use super::{Discovery, DiscoveryError, read};
@@ -18,22 +20,27 @@ struct ListedKind {
 }
 
 impl Discovery {
-    /// The singular and the short names of a kind, such as `configmap` and `cm`.
+    /// The singulars and the short names of the kinds of a group and version, such as `configmap` and `cm`, by plural.
     ///
     /// # Errors
     /// The API server does not say.
-    pub async fn other_names(&self, resource: &Resource) -> Result<Vec<String>, DiscoveryError> {
+    pub async fn other_names(
+        &self,
+        version: (&str, &str),
+    ) -> Result<BTreeMap<String, Vec<String>>, DiscoveryError> {
         #[derive(Deserialize)]
         struct List {
             resources: Vec<ListedKind>,
         }
-        let version = (&*resource.gvk.group, &*resource.gvk.version);
-        let path = version_path(version.0, version.1);
-        let answer = self.api.get_large(&path).await.map_err(DiscoveryError::Unreachable)?;
+        let answer = self.api.get_large(&version_path(version.0, version.1)).await;
+        let answer = answer.map_err(DiscoveryError::Unreachable)?;
+        let asked = join_api_version(version.0, version.1);
         let list: List =
-            read(&answer).map_err(|why| DiscoveryError::unread(&answer, version, &resource.gvk, why))?;
-        let named = list.resources.into_iter().find(|one| *one.name == *resource.plural).unwrap_or_default();
-        let singular = Some(named.singular_name).filter(|name| !name.is_empty());
-        Ok(singular.into_iter().chain(named.short_names).collect())
+            read(&answer).map_err(|why| DiscoveryError::unread(&answer, version, &asked, why))?;
+        let names = |one: ListedKind| {
+            let singular = Some(one.singular_name).filter(|name| !name.is_empty());
+            (one.name, singular.into_iter().chain(one.short_names).collect())
+        };
+        Ok(list.resources.into_iter().map(names).collect())
     }
 }

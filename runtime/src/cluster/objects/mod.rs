@@ -146,7 +146,7 @@ impl ApiClient {
     }
 
     /// The object as reconciles see it; `None` where it does not exist.
-    pub(crate) async fn read(&self, id: &ObjectId) -> Result<Option<Object>, RequestError> {
+    pub async fn read(&self, id: &ObjectId) -> Result<Option<Object>, RequestError> {
         let answer = self.request_get(id).await.map_err(RequestErrorKind::from);
         answer.and_then(|answer| found(id, &answer)).map_err(|kind| RequestError::new("read", id, kind))
     }

@@ -120,7 +120,7 @@ impl Reconciler {
             let fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
             let ours = [managed_fields::DYNAMIC_MANAGER, &*self.manager];
             let managers = flapping::managers(flapping, fields, &ours);
-            self.parents.histories.note_managers(&parent.key, managers);
+            self.parents.histories.note_managers(&parent.key, &flapping.id, managers);
             let message = flapping::message(flapping, fields, &ours);
             self.data.recorder.record(parent, EventReason::ValueFlapping, &message);
         }

@@ -147,11 +147,16 @@ impl Scenario {
 
     /// `answers`: by the path of a request.
     pub(super) fn of(kind: KindConfig, answers: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
+        Self::answering(kind, move |method, path| response(method, path, answers(path)))
+    }
+
+    /// `program`: answers by the method and the path of a request.
+    pub(super) fn answering(
+        kind: KindConfig,
+        program: impl Fn(&Method, &str) -> Option<Response<String>> + Send + Sync + 'static,
+    ) -> Self {
         let requests = Requests::default();
-        let api = fake::recording(&requests, move |request| {
-            let path = request.uri().path();
-            response(request.method(), path, answers(path))
-        });
+        let api = fake::recording(&requests, move |request| program(request.method(), request.uri().path()));
         Self { requests, reconciler: Self::over(kind, api).reconciler }
     }
 

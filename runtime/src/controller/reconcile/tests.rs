@@ -63,7 +63,7 @@ async fn a_warning_of_the_api_server_is_one_event_for_its_parent_while_that_is_t
     let create = Op::Create { id: id(children()), body: body(&children(), "") };
     let told = async |texts: &[&str]| {
         let texts: Vec<_> = texts.iter().map(|&text| text.to_owned()).collect();
-        scenario.reconciler.parents.record_api_warnings(&parent, &create, &texts);
+        scenario.reconciler.parents.record_api_warnings(&parent, &create, &texts, None);
         // The task that writes Events has nothing to wait for.
         for _ in 0..100 {
             tokio::task::yield_now().await;

@@ -37,6 +37,7 @@ impl ObjectWriter {
     ) -> Result<WriteAnswer, RequestError> {
         let span = tracing::info_span!("write", op = op.verb(), object = %op.id());
         log_differences(&self.data, op);
+        let hooks = self.parents.hooks_version();
         let guard = self.data.write_guard(op.id(), writer);
         let carried = self.api.carry_out(op).instrument(span.clone()).await;
         let Carried { events, warnings } = self.naming_rights(carried).await?;
@@ -54,7 +55,7 @@ impl ObjectWriter {
         } else {
             tracing::debug!("{message}");
         }
-        self.parents.record_api_warnings(&writer.parent, op, &warnings);
+        self.parents.record_api_warnings(&writer.parent, op, &warnings, hooks);
         Ok(WriteAnswer { changed, object: observe(guard, events), warnings })
     }
 

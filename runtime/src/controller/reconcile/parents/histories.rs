@@ -11,6 +11,9 @@ use metahook_core::object::id::{Key, ObjectId};
 
 use crate::sync::lock;
 
+/// Children of one parent whose clients are remembered. A condition names one child, so that no more are of use; 120 bytes each.
+pub(super) const MAX_NAMED: usize = 32;
+
 /// A child whose values another client keeps changing back.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FlappingChild {
@@ -36,9 +39,26 @@ pub(crate) struct WriteHistories(Mutex<Histories>);
 struct Histories {
     /// Parents with an empty history have no entry.
     histories: FastMap<Key, Arc<WriteHistory>>,
-    /// The parents that have or had children with flapping values, so that counting them takes no walk over all; with the clients
-    /// that change the values back, where they are known.
-    flapping: BTreeMap<Key, String>,
+    /// The parents that have or had children with flapping values, so that counting them takes no walk over all.
+    flapping: BTreeMap<Key, Clients>,
+}
+
+/// The clients that change values of a parent's children back, by child, where they are known.
+#[derive(Default)]
+struct Clients(BTreeMap<ObjectId, String>);
+
+impl Clients {
+    /// Beyond the bound the first children keep theirs: the first one is shown.
+    fn note(&mut self, child: &ObjectId, names: String) {
+        // Once the server has corrected a value, the API server names no other client for it.
+        if names.is_empty() {
+            return;
+        }
+        self.0.insert(child.clone(), names);
+        if self.0.len() > MAX_NAMED {
+            self.0.pop_last();
+        }
+    }
 }
 
 impl WriteHistories {
@@ -73,10 +93,10 @@ impl WriteHistories {
         state.flapping.remove(parent);
     }
 
-    /// Notes the clients that change values of a parent's children back.
-    pub(crate) fn note_managers(&self, parent: &Key, managers: String) {
-        if let Some(known) = lock(&self.0).flapping.get_mut(parent) {
-            *known = managers;
+    /// Notes the clients that change values of a child back; empty: they are not known.
+    pub(crate) fn note_managers(&self, parent: &Key, child: &ObjectId, managers: String) {
+        if let Some(clients) = lock(&self.0).flapping.get_mut(parent) {
+            clients.note(child, managers);
         }
     }
 
@@ -85,14 +105,22 @@ impl WriteHistories {
     pub(crate) fn flapping(&self, now: Duration) -> (usize, Option<FlappingChild>) {
         let mut state = lock(&self.0);
         let Histories { histories, flapping } = &mut *state;
-        flapping.retain(|parent, _| histories.get(parent).is_some_and(|history| history.is_flapping(now)));
-        let histories = flapping.iter().filter_map(|(parent, by)| Some((histories.get(parent)?, by)));
-        let mut all = histories.flat_map(|(history, by)| history.flapping(now).map(move |child| (child, by)));
-        let first = all.next().map(|((id, paths), by)| FlappingChild {
-            id: id.clone(),
-            paths: paths.into_iter().map(str::to_owned).collect(),
-            by: by.clone(),
+        let (mut count, mut first) = (0, None);
+        flapping.retain(|parent, clients| {
+            let Some(history) = histories.get(parent) else { return false };
+            let children: BTreeMap<_, _> = history.flapping(now).collect();
+            clients.0.retain(|child, _| children.contains_key(child));
+            count += children.len();
+            let is_flapping = !children.is_empty();
+            if first.is_none() {
+                first = children.into_iter().next().map(|(id, paths)| FlappingChild {
+                    id: id.clone(),
+                    paths: paths.into_iter().map(str::to_owned).collect(),
+                    by: clients.0.get(id).cloned().unwrap_or_default(),
+                });
+            }
+            is_flapping
         });
-        (usize::from(first.is_some()) + all.count(), first)
+        (count, first)
     }
 }

@@ -247,22 +247,38 @@ impl Parents {
         lock(&self.differing)
     }
 
+    /// The version of the hooks that is to be taken when a write begins: see [`Self::record_api_warnings`].
+    pub(crate) fn hooks_version(&self) -> Option<Fingerprint> {
+        self.hooks.identity()
+    }
+
     /// Records what the API server has against a write for a parent, each text once for a parent, a kind of objects and a
-    /// version of the hooks.
-    pub(crate) fn record_api_warnings(&self, parent: &Key, op: &Op, texts: &[String]) {
-        let hooks = self.hooks.identity();
+    /// version of the hooks. `hooks`: the version when the write began.
+    pub(crate) fn record_api_warnings(
+        &self,
+        parent: &Key,
+        op: &Op,
+        texts: &[String],
+        hooks: Option<Fingerprint>,
+    ) {
         if texts.is_empty() {
-            lock(&self.warned).wrote(hooks, parent, op.id(), None);
+            self.note_warned(hooks, parent, op, None);
             return;
         }
         let Some(parent) = self.data.parents.get(parent) else { return };
-        lock(&self.warned).wrote(hooks, &parent.key, op.id(), texts.first());
+        self.note_warned(hooks, &parent.key, op, texts.first());
         let (id, mut all) = (op.id(), lock(&self.api_warnings));
         let told = all.or_default(&parent.key);
         for text in texts.iter().filter(|text| told.is_new(hooks, &id.resource.gvk.kind, text)) {
             let message = format!("{} {id}: the API server warns: {text}", op.verb());
             self.data.recorder.record(&parent, EventReason::ApiWarning, &message);
         }
+    }
+
+    fn note_warned(&self, hooks: Option<Fingerprint>, parent: &Key, op: &Op, warning: Option<&String>) {
+        let mut warned = lock(&self.warned);
+        // Within the lock: what a newer version has noted is not taken for what an older one did.
+        warned.wrote([hooks, self.hooks.identity()], parent, op, warning);
     }
 
     /// The number of parents about whose objects the API server warned last, and one of them.

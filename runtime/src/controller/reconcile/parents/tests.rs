@@ -1,12 +1,23 @@
 //! Tests of the parents of one kind.
 
+use std::sync::OnceLock;
+
+use http::header::WARNING;
+use http::{Method, Response};
+use metahook_core::api::hook::{HookName, PerHook};
+use metahook_core::api::webhook;
 use metahook_core::children::write_history::Drift;
+use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 use metahook_core::json::difference::{Change, Difference};
 use metahook_core::object::id::{Gvk, Resource};
 use serde_json::json;
 
-use super::histories::FlappingChild;
+use super::histories::{FlappingChild, MAX_NAMED};
 use super::*;
+use crate::controller::reconcile::testing::{COMPOSITE, Scenario, body, children, id, parents, response};
+use crate::hook::Hook;
+use crate::hook::web::{Pools, RedirectPolicy, Webhook};
+use crate::telemetry::metrics::Metrics;
 
 fn drift(name: &str) -> Drift {
     let resource =
@@ -41,7 +52,7 @@ fn flapping_children_are_counted_without_a_walk() {
         (count, Some(FlappingChild { id, paths, by }))
     };
     for parent in [&one, &two] {
-        histories.note_managers(parent, "kubectl".to_owned());
+        histories.note_managers(parent, &drift(&parent.name).id, "kubectl".to_owned());
     }
     let now = Duration::from_secs(8);
     assert_eq!(histories.flapping(now), flapping(2, "1"));
@@ -49,6 +60,51 @@ fn flapping_children_are_counted_without_a_walk() {
     assert_eq!(histories.flapping(now), flapping(1, "2"));
     histories.forget(&two);
     assert_eq!(histories.flapping(now), (0, None));
+}
+
+/// The value of a child flaps, which is corrected last at this second.
+fn flap(histories: &WriteHistories, parent: &Key, child: &str, last: u64) {
+    for second in last - 8..=last {
+        histories.drift_corrected(parent, &drift(child), Duration::from_secs(second));
+    }
+}
+
+#[test]
+fn a_child_is_shown_with_the_client_that_changes_it() {
+    let (histories, parent) = (WriteHistories::default(), Key::new("n", "p"));
+    let note = |child: &str, by: &str| histories.note_managers(&parent, &drift(child).id, by.to_owned());
+    let by = || histories.flapping(Duration::from_secs(8)).1.map(|child| child.by);
+    ["a", "b"].into_iter().for_each(|child| flap(&histories, &parent, child, 8));
+    assert_eq!(by(), Some(String::new()));
+    note("b", "helm");
+    assert_eq!(by(), Some(String::new()), "helm changes the other child");
+    note("a", "kubectl");
+    note("b", "argocd");
+    assert_eq!(by().as_deref(), Some("kubectl"), "the other child has its own client");
+    note("a", "");
+    assert_eq!(by().as_deref(), Some("kubectl"), "what was known stays");
+    note("a", "kubectl-edit");
+    assert_eq!(by().as_deref(), Some("kubectl-edit"));
+}
+
+#[test]
+fn so_many_children_of_a_parent_keep_their_clients() {
+    let (histories, parent) = (WriteHistories::default(), Key::new("n", "p"));
+    let names: Vec<_> = (0..=MAX_NAMED).map(|nth| format!("{nth:03}")).collect();
+    (8..).zip(&names).for_each(|(last, name)| flap(&histories, &parent, name, last));
+    for name in names.iter().rev() {
+        histories.note_managers(&parent, &drift(name).id, format!("client-{name}"));
+    }
+    // After nine corrections a child flaps for 140 s, so that one after the other is the first.
+    let shown = (147..).zip(&names).map(|(second, _)| {
+        let first = histories.flapping(Duration::from_secs(second)).1.unwrap();
+        (first.id.key.name.to_string(), first.by)
+    });
+    let expected = names.iter().enumerate().map(|(nth, name)| {
+        let by = if nth < MAX_NAMED { format!("client-{name}") } else { String::new() };
+        (name.clone(), by)
+    });
+    assert_eq!(shown.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
 
 #[test]
@@ -78,4 +134,41 @@ fn a_warning_is_recorded_once_and_again_when_it_comes_back() {
     assert_eq!(new(&["a"]), ["a"]);
     new(&[]);
     assert!(all.is_empty(), "a parent without warnings costs nothing");
+}
+
+/// Hooks that are loaded: the scenario's have no module.
+fn loaded_hooks() -> FollowedHooks {
+    let spec: webhook::Webhook = serde_json::from_value(json!({ "url": "http://hook.example/" })).unwrap();
+    let target = spec.check("spec.hooks.sync.webhook").unwrap();
+    let pools = Pools::new(DEFAULT_WEBHOOK_ANSWER, RedirectPolicy::default());
+    let meter = Metrics::new(|| 0).webhook("CompositeController", "c", HookName::Sync, &target.url);
+    let sync = Hook::Webhook(Arc::new(Webhook::alone(&target, &pools, meter).unwrap()));
+    FollowedHooks::new(PerHook { sync, finalize: None, customize: None }, Fingerprint::of(b"spec"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warning_counts_for_the_version_of_the_hooks_that_wrote() {
+    // Set: they are renewed while the API server answers a write.
+    let renewed = Arc::new(OnceLock::<Arc<FollowedHooks>>::new());
+    let hooks = Arc::clone(&renewed);
+    let scenario = Scenario::answering(COMPOSITE, move |method, path| {
+        if let Some(hooks) = hooks.get().filter(|_| *method == Method::PUT) {
+            hooks.take(&loaded_hooks());
+        }
+        let answer: Response<String> = response(method, path, Some(200))?;
+        let (mut head, body) = answer.into_parts();
+        head.headers.insert(WARNING, "299 - \"unknown field\"".parse().ok()?);
+        Some(Response::from_parts(head, body))
+    });
+    scenario.observe(&parents());
+    scenario.observe(&children());
+    let replace = Op::Replace { id: id(children()), body: body(&children(), "1") };
+    let warned = async || {
+        scenario.write(&replace).await;
+        scenario.reconciler.parents.warned().0
+    };
+    assert_eq!(warned().await, 1);
+    assert!(renewed.set(Arc::clone(&scenario.reconciler.hooks.followed)).is_ok());
+    assert_eq!(warned().await, 0, "the new version has written nothing yet");
+    assert_eq!(warned().await, 1);
 }
