@@ -34,7 +34,7 @@ const NOT_HERE: [(&str, &str); 6] = [
     ("--reconciles", "it waits for reconciles: `replayed` types it"),
     ("metahook dashboard", "it runs until Ctrl-C: `dashboard` asks for its pages"),
     ("metahook replay", "it reads what --reconciles wrote: `replayed` types it"),
-    ("kubectl delete", "it removes what later commands ask about: `chart_node` types the commands of helm.md"),
+    ("kubectl delete", "later commands ask about what it removes: `chart_node` types some"),
     ("wait --for=delete configmap", "it follows a deletion of controllers: `chart_node` types it"),
 ];
 
