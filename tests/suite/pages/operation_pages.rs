@@ -29,11 +29,13 @@ pub(crate) const PAGES: [&str; 9] = [
 ];
 
 /// Parts of commands that are typed nowhere, each with the reason. `ON_A_NODE` has those that are typed there.
-const NOT_HERE: [(&str, &str); 4] = [
+const NOT_HERE: [(&str, &str); 6] = [
     ("cargo run", "it builds the server that runs here"),
     ("--reconciles", "it waits for reconciles: `replayed` types it"),
     ("metahook dashboard", "it runs until Ctrl-C: `dashboard` asks for its pages"),
     ("metahook replay", "it reads what --reconciles wrote: `replayed` types it"),
+    ("kubectl delete", "later commands ask about what it removes: `chart_node` types some"),
+    ("wait --for=delete configmap", "it follows a deletion of controllers: `chart_node` types it"),
 ];
 
 const SCRIPT: &str = r#"
@@ -79,6 +81,7 @@ async fn desk(test: &mut Fixture) -> Result<Desk> {
         ("--controller hello ", format!("--controller {name} ")),
         ("target/wasm32-wasip1/release/hello.wasm", "sync.py".to_owned()),
         ("hello-controller", name.clone()),
+        ("FOLDER", "manifests".to_owned()),
         ("NAME", name),
     ]);
     Ok(desk)
@@ -89,6 +92,8 @@ async fn two_versions_and_a_parent(test: &mut Fixture) -> Result<()> {
     test.define_kind().await?;
     let script = |word: &str| json!({ "sync.py": SCRIPT.replace("WORD", word) });
     test.make(&test.config_maps(), config_map("hook", json!({}), script("one"))).await?;
+    // The namespace of the pages' accounts.
+    test.plane().kubectl().run(&["create", "namespace", "hello"]).await?;
     // The manifests' namespace and Lease, as the pages look there.
     test.plane().kubectl().run(&["apply", "--server-side", "-k", "manifests"]).await?;
     for flag in ["--leader-election", "--leader-election-namespace=metacontroller"] {
