@@ -94,8 +94,10 @@ async fn follow(
     (mut out, mut say): (impl Write, impl Write),
 ) -> Result<(), ExplainCommandError> {
     let (mut follower, mut explained) = Follower::start(asking, kind, name).await?;
-    if output == Output::Text {
-        print_gaps(&mut out, follower.object(), &explained)?;
+    if output == Output::Text && explained.says_nothing() {
+        writeln!(out, "{}", escape(&follower.unremembered().await?.to_string()))?;
+    } else if output == Output::Text {
+        print_gaps(&mut out, &explained)?;
     }
     explained.reconciles.truncate(max);
     let mut reconciles = explained.reconciles;
@@ -129,4 +131,42 @@ fn print_values(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fake_cluster;
+
+    /// Takes what is printed before the first poll, and is closed then.
+    #[derive(Default)]
+    struct Start(Vec<u8>);
+
+    impl Write for Start {
+        fn write(&mut self, some: &[u8]) -> io::Result<usize> {
+            self.0.write(some)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+    }
+
+    #[tokio::test]
+    async fn one_who_follows_an_object_is_told_too_why_nothing_is_remembered_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let nothing = json!({ "version": "1", "reconciles": [] });
+        let inspector = fake_cluster::inspector(&dir.path().join("token"), &nothing, "").await;
+        let (asking, mut out) = (Explainer { inspector, namespace: "demo".to_owned() }, Start::default());
+        let ended = follow(asking, ["pods", "a"], (5, Output::Text), (&mut out, io::sink())).await;
+        let said = String::from_utf8(out.0).unwrap();
+        assert!(matches!(ended, Err(ExplainCommandError::Print(_))), "{ended:?}");
+        assert!(
+            said.starts_with("Pod demo/a: it is there, ") && said.contains("Explain its parent"),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
 }

@@ -12,6 +12,8 @@ pub mod dashboard;
 pub mod dev;
 pub mod diff;
 pub mod explain;
+#[cfg(test)]
+mod fake_cluster;
 mod first_lines;
 pub mod history;
 mod hook_flags;

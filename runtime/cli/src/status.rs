@@ -10,6 +10,7 @@ use metahook_author::status::{ControllerLine, StatusError, age, cluster_status, 
 use metahook_core::api::status::Attention;
 use metahook_core::{one_line, shorten_middle};
 use metahook_server::cluster::api_client::ApiClient;
+use metahook_server::cluster::objects::RequestError;
 use metahook_server::telemetry::{error_chain, escape};
 use serde::Serialize;
 
@@ -120,14 +121,7 @@ impl Shown {
         match self {
             Self::All(api) => {
                 let found = cluster_status(api).await?;
-                if let Some(error) = found.without_leases {
-                    let why = error_chain(&error);
-                    let why = escape(&why);
-                    writeln!(
-                        say,
-                        "the Leases of servers cannot be read, so RENEWED alone decides about NoServer: {why}"
-                    )?;
-                }
+                say_leases(&mut say, found.without_leases.as_ref(), "RENEWED")?;
                 match output {
                     Output::Json => json(&mut out, &found.controllers)?,
                     Output::Text if found.controllers.is_empty() => {
@@ -140,6 +134,7 @@ impl Shown {
             }
             Self::One(reader) => {
                 let shown = reader.read().await?;
+                say_leases(&mut say, shown.without_leases.as_ref(), "the time when the status was renewed")?;
                 match output {
                     Output::Json => json(&mut out, &shown)?,
                     Output::Text => {
@@ -152,6 +147,14 @@ impl Shown {
         }
         Ok(())
     }
+}
+
+/// Says why Leases do not count. `instead`: what counts then.
+fn say_leases(say: &mut impl Write, unread: Option<&RequestError>, instead: &str) -> Result<(), io::Error> {
+    let Some(error) = unread else { return Ok(()) };
+    let why = error_chain(error);
+    let why = escape(&why);
+    writeln!(say, "the Leases of servers cannot be read, so {instead} alone decides about NoServer: {why}")
 }
 
 fn json(out: &mut impl Write, value: &impl Serialize) -> Result<(), io::Error> {
@@ -220,7 +223,10 @@ fn cells(line: &ControllerLine) -> [String; 9] {
 mod tests {
     use std::time::Duration;
 
+    use serde_json::json;
+
     use super::*;
+    use crate::fake_cluster;
 
     fn line(name: &str, attention: Vec<Attention>) -> ControllerLine {
         ControllerLine {
@@ -275,5 +281,23 @@ DecoratorController   c       Unknown   NoServer   -         -         -        
         let many: Vec<_> = (0..MAX_REMARKS + 5).map(|it| line(&it.to_string(), vec![remark("m")])).collect();
         let shown = remarks(&many);
         assert!(shown.ends_with("  and 5 more\n") && shown.lines().count() == MAX_REMARKS + 3, "{shown}");
+    }
+
+    #[tokio::test]
+    async fn leases_that_cannot_be_read_are_told_also_about_one_controller() {
+        let dir = tempfile::tempdir().unwrap();
+        let runs_elsewhere = json!({ "version": "1" });
+        let inspector = fake_cluster::inspector(&dir.path().join("token"), &runs_elsewhere, "odd").await;
+        let mut all = Shown::All(Box::new(inspector.api.clone()));
+        let name = "compositecontroller/hello".to_owned();
+        let mut one = Shown::One(Box::new(StatusReader::new(inspector, name)));
+        for (shown, instead) in [(&mut all, "RENEWED"), (&mut one, "the time when the status was renewed")] {
+            let (mut out, mut say) = (Vec::new(), Vec::new());
+            shown.print((Output::Text, false), (&mut out, &mut say)).await.unwrap();
+            let said = String::from_utf8(say).unwrap();
+            let start = format!("the Leases of servers cannot be read, so {instead} alone decides about");
+            assert!(said.starts_with(&start) && said.lines().count() == 1, "{said}");
+            assert!(String::from_utf8(out).unwrap().contains("hello"));
+        }
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct User(Value);
 pub(super) enum Refusal {
     #[error("there are {}", ALL.join(", "))]
     Path,
+    #[error("the command is older than the server, which answers otherwise at {0}: update the command")]
+    Withdrawn(&'static str),
     #[error("no object can be changed here: GET alone is answered")]
     Method,
     #[error("the request: {0}")]
@@ -69,6 +71,7 @@ impl Refusal {
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Path => StatusCode::NOT_FOUND,
+            Self::Withdrawn(_) => StatusCode::GONE,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Query(_) => StatusCode::BAD_REQUEST,
             Self::Recording(_) => StatusCode::CONFLICT,

@@ -21,7 +21,9 @@ use http::header::{AUTHORIZATION, CACHE_CONTROL, HOST, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use metahook_core::api::ControllerKind;
-use metahook_core::inspection_paths::{ALL, CONTROLLER, CONTROLLERS, PARENTS, RECONCILES, RECORDING};
+use metahook_core::inspection_paths::{
+    ALL, CONTROLLER, CONTROLLERS, PARENTS, RECONCILES, RECORDING, WITHDRAWN,
+};
 use metahook_core::object::id::Key;
 use metahook_core::overview::parent_list::ParentsAnswer;
 use metahook_core::overview::{ControllerAnswer, ControllersAnswer};
@@ -137,6 +139,9 @@ impl Inspection {
             return Err(Refusal::Method);
         }
         let path = request.uri().path();
+        if let Some(withdrawn) = WITHDRAWN.into_iter().find(|one| *one == path) {
+            return Err(Refusal::Withdrawn(withdrawn));
+        }
         if !ALL.contains(&path) {
             return Err(Refusal::Path);
         }

@@ -220,12 +220,12 @@ async fn pages_of_browsers_are_not_answered() {
 async fn a_request_that_is_not_understood_is_told_why() {
     let good = "Host: 127.0.0.1:5\r\nAuthorization: Bearer good\r\n";
     for (path, status, says) in [
-        ("/", 404, "there are /v1/reconciles, /v1/controller, /v1/controllers, /v1/parents, /v1/recording"),
+        ("/", 404, "there are /v1/reconciles, /v1/controller, /v2/controllers, /v1/parents, /v1/recording"),
         ("/v1/reconciles?name=a", 400, "resource is missing"),
         ("/v1/reconciles?resource=pods&name=", 400, "name is missing"),
         (&format!("{PARENTS_OF_C}&state=odd"), 400, "one of failing, unsettled, settled, paused"),
         (&format!("{PARENTS_OF_C}&skip=-1"), 400, "skip has to be a number"),
-        ("/v1/controllers?resource=pods", 400, "kind has to be that of a controller"),
+        ("/v2/controllers?resource=pods", 400, "kind has to be that of a controller"),
     ] {
         let (got, said) = refused(path, good).await;
         assert!(got == status && said.contains(says), "{path}: {got} {said}");
@@ -234,6 +234,18 @@ async fn a_request_that_is_not_understood_is_told_why() {
     assert_eq!((status, &answer["list"]), (200, &Value::Null), "no controller runs here: {answer}");
     let long = format!("{PATH}&x={}", "x".repeat(query::MAX_QUERY));
     assert_eq!(refused(&long, good).await.0, 400);
+}
+
+#[tokio::test]
+async fn a_command_that_could_not_read_the_answer_is_told_to_be_updated() {
+    let good = "Host: localhost\r\nAuthorization: Bearer good\r\n";
+    let path =
+        "/v1/controllers?group=metacontroller.k8s.io&resource=compositecontrollers&kind=CompositeController";
+    let (status, said) = refused(path, good).await;
+    // A command reads 404 as a server that is older than itself.
+    assert!(status == 410 && said.ends_with("update the command"), "{status} {said}");
+    let (status, answer) = ask(&path.replace("v1", "v2"), good).await;
+    assert_eq!((status, answer), (200, json!({ "version": env!("CARGO_PKG_VERSION"), "running": {} })));
 }
 
 #[tokio::test]

@@ -36,6 +36,8 @@ enum Server {
     Answers,
     /// It runs the controller `hello`.
     Runs,
+    /// It runs it, too, and knows the first version of the path alone, where it answers otherwise.
+    Old,
     Fails,
     /// Requests before this one get no answer.
     AnswersFrom(usize),
@@ -158,7 +160,11 @@ async fn serve_fake(
         let number = received.fetch_add(1, Ordering::Relaxed);
         let is_known =
             request.headers()[AUTHORIZATION] == if number == 0 { "Bearer t" } else { "Bearer new" };
+        let is_unknown = request.uri().path() == "/v2/controllers";
         let answer = match request.uri().path() {
+            "/v1/controllers" => {
+                json!({ "version": "1", "running": { "hello": ControllerOverview::default() } })
+            }
             CONTROLLERS if matches!(server, Server::Runs) => {
                 json!({ "version": "1", "running": { "hello": { "reconciles": 1, "calls": 2 } } })
             }
@@ -169,9 +175,13 @@ async fn serve_fake(
         async move {
             match server {
                 Server::AnswersFrom(first) if number < first => std::future::pending().await,
+                Server::Old if is_unknown => {
+                    let message = json!({ "message": "there are /v1/reconciles, /v1/controllers" });
+                    page(StatusCode::NOT_FOUND, "application/json", message.to_string())
+                }
                 Server::Fails => page(StatusCode::INTERNAL_SERVER_ERROR, "", "broken".to_owned()),
                 Server::Renews if !is_known => page(StatusCode::UNAUTHORIZED, "", "unknown".to_owned()),
-                Server::Answers | Server::Runs | Server::AnswersFrom(_) | Server::Renews => {
+                Server::Answers | Server::Runs | Server::Old | Server::AnswersFrom(_) | Server::Renews => {
                     page(StatusCode::OK, "application/json", answer.to_string())
                 }
             }
@@ -242,6 +252,13 @@ async fn a_controller_that_a_server_runs_has_a_server_on_both_pages() {
     }
     let setup = Setup::new(Server::Answers, false).await;
     setup.until_shown("/", "NoServer").await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_old_is_named_so() {
+    let setup = Setup::new(Server::Old, false).await;
+    let page = setup.until_shown("/", "the server is older than this command").await;
+    assert!(page.status() == StatusCode::OK && !page.body().contains("invalid type"), "{}", page.body());
 }
 
 #[tokio::test(start_paused = true)]

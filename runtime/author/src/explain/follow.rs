@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use metahook_core::hash::hash64;
+use metahook_core::object::id::ObjectId;
 use metahook_core::trace::{Explained, ReconcileTrace, TracedObject};
 
-use super::{ExplainError, Explainer, PATH, explain_object, merged};
+use super::{ExplainError, Explainer, PATH, Unremembered, explain_object, merged};
 use crate::inspected_server::{InspectError, Question, ServerError, Servers};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,6 +26,7 @@ const MAX_SEEN: usize = 20_000;
 /// The reconciles about an object, poll by poll.
 pub struct Follower {
     explainer: Explainer,
+    id: ObjectId,
     object: TracedObject,
     servers: Servers,
     reached: Instant,
@@ -66,11 +68,19 @@ impl Follower {
         let mut seen = Seen::default();
         seen.new_of(answer.reconciles.clone());
         let reached = Instant::now();
-        Ok((Self { explainer, object, servers, reached, seen, fails: false }, answer))
+        Ok((Self { explainer, id, object, servers, reached, seen, fails: false }, answer))
     }
 
     pub fn object(&self) -> &TracedObject {
         &self.object
+    }
+
+    /// Why the first answer said nothing.
+    ///
+    /// # Errors
+    /// The object or the controllers cannot be read.
+    pub async fn unremembered(&self) -> Result<Unremembered, ExplainError> {
+        self.explainer.unremembered(&self.id).await
     }
 
     /// Waits for the time of the next poll, and asks. A server that does not answer is asked again by the next poll.

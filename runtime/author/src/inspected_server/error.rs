@@ -49,6 +49,10 @@ pub enum ServerError {
     Refused { status: StatusCode, message: String },
     #[error("the server is older than this command: it answers that {0}")]
     Old(String),
+    #[error(
+        "this command does not understand what the server answers, which is metahook {server}: use a command of this version ({why})"
+    )]
+    OtherVersion { server: String, why: String },
     #[error("what the server answers is not of this version: {0}")]
     Answer(String),
     #[error(

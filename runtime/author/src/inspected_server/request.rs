@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use metahook_core::shorten;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -20,6 +21,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Bytes of an answer.
 const MAX_ANSWER: usize = 32 << 20;
+
+/// Bytes of a server's version.
+const MAX_VERSION: usize = 100;
 
 pub(super) async fn ask<T: DeserializeOwned>(
     server: &Reached,
@@ -51,7 +55,19 @@ pub(super) async fn ask<T: DeserializeOwned>(
         }
         return Err(ServerError::Refused { status, message });
     }
-    serde_json::from_slice(&body).map_err(|error| ServerError::Answer(error.to_string()))
+    read(&body)
+}
+
+/// An answer, all of which have the version of their server.
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ServerError> {
+    serde_json::from_slice(body).map_err(|error| {
+        let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+        let why = error.to_string();
+        match answer.get("version").and_then(Value::as_str) {
+            Some(server) => ServerError::OtherVersion { server: shorten(server, MAX_VERSION), why },
+            None => ServerError::Answer(why),
+        }
+    })
 }
 
 async fn exchange(
@@ -82,4 +98,26 @@ async fn exchange(
     let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
     let body = body.map_err(|error| text(&*error))?;
     Ok((status, body.to_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use metahook_core::overview::ControllersAnswer;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_of_another_shape_is_told_with_the_version_of_its_server() {
+        let said = |answer: &str| read::<ControllersAnswer>(answer.as_bytes()).map_err(|it| it.to_string());
+        assert!(said(r#"{ "version": "7", "running": {} }"#).is_ok());
+        let other = json!({ "version": "0.0.1", "running": { "hello": { "reconciles": {} } } });
+        let error = said(&other.to_string()).unwrap_err();
+        assert!(
+            error.contains("which is metahook 0.0.1: use a command of this version (invalid type"),
+            "{error}"
+        );
+        let error = said("<html>").unwrap_err();
+        assert!(error.starts_with("what the server answers is not of this version: "), "{error}");
+    }
 }

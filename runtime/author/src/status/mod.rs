@@ -2,6 +2,7 @@
 
 mod cluster_reader;
 pub mod controller;
+mod named;
 mod text;
 
 use std::time::Duration;
@@ -21,6 +22,7 @@ use serde_json::Value;
 
 use crate::controllers::FindError;
 pub(crate) use cluster_reader::{ClusterReader, StoredCluster, StoredController};
+pub(crate) use named::{since_last, throttled_title, wait_and_cause};
 pub use text::print;
 pub(crate) use text::{memory_line, renewed};
 

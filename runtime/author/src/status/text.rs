@@ -9,13 +9,13 @@ use metahook_core::api::reason::ConditionType;
 use metahook_core::api::status::{Attention, CallFigures, Condition, HookStatus, LAST_SEEN_INTERVAL};
 use metahook_core::api::units::print_bytes;
 use metahook_core::controller_metrics::OK;
-use metahook_core::overview::{CallNumbers, ControllerOverview, MemoryNumbers, ParentGroup, ThrottledParent};
-use metahook_core::pacing::self_triggered::SELF_TRIGGER_REFILL;
-use metahook_core::{counted, one_line};
+use metahook_core::one_line;
+use metahook_core::overview::{CallNumbers, ControllerOverview, MemoryNumbers};
 use metahook_server::telemetry::escape;
 
+use crate::status::age;
 use crate::status::controller::ShownController;
-use crate::status::{age, since};
+use crate::status::named::print_named;
 
 /// Width of the first column.
 const WIDTH: usize = 12;
@@ -95,75 +95,6 @@ fn print_running(out: &mut impl Write, running: &ControllerOverview) -> Result<(
     row(out, "memory", &memory_line(memory))
 }
 
-fn print_named(out: &mut impl Write, running: &ControllerOverview, now: Timestamp) -> Result<(), io::Error> {
-    let Some(named) = &running.named else {
-        return writeln!(
-            out,
-            "\nParents are not named: that needs the right to list all objects of their kind, in all namespaces."
-        );
-    };
-    print_groups(out, "Failing now", &named.failing, now)?;
-    print_throttled(out, &named.throttled, running.parents.throttled)?;
-    print_groups(out, "Waiting now", &named.waiting, now)?;
-    if named.slowest.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "\nSlowest of the latest reconciles:")?;
-    for slow in &named.slowest {
-        let millis = format!("{}.{} ms", slow.took_us / 1000, slow.took_us / 100 % 10);
-        writeln!(out, "  {millis:>11}  {}  at {}", escape(&slow.parent), escape(&slow.began))?;
-    }
-    Ok(())
-}
-
-/// `count`: all that are throttled.
-fn print_throttled(
-    out: &mut impl Write,
-    throttled: &[ThrottledParent],
-    count: usize,
-) -> Result<(), io::Error> {
-    if throttled.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "\nThrottled now, one reconcile each {} s:", SELF_TRIGGER_REFILL.as_secs())?;
-    for ThrottledParent { parent, why, next_millis } in throttled {
-        let next = next_millis.map_or_else(
-            || "is reconciled now".to_owned(),
-            |millis| format!("waits {} s more", millis.div_ceil(1000)),
-        );
-        writeln!(out, "  {} {next}: {}", escape(parent), escape(&one_line(why)))?;
-    }
-    match count.saturating_sub(throttled.len()) {
-        0 => Ok(()),
-        more => writeln!(out, "  and {more} more"),
-    }
-}
-
-fn print_groups(
-    out: &mut impl Write,
-    title: &str,
-    groups: &[ParentGroup],
-    now: Timestamp,
-) -> Result<(), io::Error> {
-    if groups.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "\n{title}:")?;
-    for ParentGroup { category, message, count, last, parents } in groups {
-        let why = match (&**category, &**message) {
-            (category, "") => format!("{category}: see their Events, the server no longer has the message"),
-            ("", message) => message.to_owned(),
-            (category, message) => format!("{category}: {message}"),
-        };
-        let last = since(last, now).map_or_else(String::new, |last| format!(", last {} ago", age(last)));
-        writeln!(out, "  {}{last}: {}", counted(*count, "parent", "parents"), escape(&one_line(&why)))?;
-        let more = count.saturating_sub(parents.len());
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        writeln!(out, "      {}{more}", escape(&parents.join(", ")))?;
-    }
-    Ok(())
-}
-
 fn hook_line(hook: &HookStatus) -> String {
     let mut words = vec![hook.digest.clone().unwrap_or_default()];
     words.extend(hook.loaded_at.as_ref().map(|at| format!("loaded at {at}")));
@@ -232,7 +163,9 @@ mod tests {
 
     use metahook_core::api::status::ControllerStatus;
     use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
-    use metahook_core::overview::{NamedParents, ParentNumbers, QueueNumbers, SlowParent};
+    use metahook_core::overview::{
+        NamedParents, ParentGroup, ParentNumbers, QueueNumbers, SlowParent, ThrottledParent,
+    };
     use serde_json::json;
 
     use super::*;

@@ -158,28 +158,31 @@ impl DeletionBrake {
     /// and [`Self::unrecorded`] says so, it deletes them once the status has their number. `version`: that of the hooks which
     /// asked for it.
     ///
+    /// # Errors
+    /// It may not: these of the deletions count and wait. The others are of exempt kinds, or were let through before.
+    ///
     /// # Guarantees
     /// From the change on, and within the window, the deletions that were let through stay within the threshold; those of
     /// servers that crashed included, where each was recorded before it was carried out.
-    pub fn lets_through(
+    pub fn let_through<'a>(
         &mut self,
         parent: &ObjectId,
         version: Fingerprint,
-        deletions: &[(&ObjectId, &Uid)],
+        deletions: &[(&'a ObjectId, &'a Uid)],
         now: Duration,
-    ) -> bool {
+    ) -> Result<(), Vec<(&'a ObjectId, &'a Uid)>> {
         self.forget_the_past(now);
-        let Some(change) = &mut self.change else { return true };
+        let Some(change) = &mut self.change else { return Ok(()) };
         change.release(parent);
         let is_late = self.accepted.as_ref() == Some(&change.to.to_string());
         let is_done = change.settled.contains(parent) || (is_late && !change.pending.contains(parent));
         if change.from == version.to_string() || (is_done && change.is_over(now)) {
-            return true;
+            return Ok(());
         }
         let is_exempt = |id: &ObjectId| self.limits.is_exempt(&id.resource.gvr());
-        let counted: Vec<_> =
-            deletions.iter().filter(|(id, uid)| !is_exempt(id) && !self.deleted.contains(uid)).collect();
-        let Some((example, _)) = counted.first() else { return true };
+        let counts = |(id, uid): &(&ObjectId, &Uid)| !is_exempt(id) && !self.deleted.contains(*uid);
+        let counted: Vec<_> = deletions.iter().copied().filter(counts).collect();
+        let Some((example, _)) = counted.first() else { return Ok(()) };
         let children = counted.len();
         let all = self.deleted.len() + self.deleted_before + change.held_children + children;
         if all > self.limits.max_deletions(change.managed) {
@@ -188,13 +191,13 @@ impl DeletionBrake {
             change.settled.remove(parent);
             change.pending.insert(parent.clone());
             change.held.insert(parent.clone(), HeldParent { children, example: (*example).clone() });
-            return false;
+            return Err(counted);
         }
         if self.deleted.is_empty() {
             self.window_start = now;
         }
-        self.deleted.extend(counted.into_iter().map(|(_, uid)| (*uid).clone()));
-        true
+        self.deleted.extend(counted.into_iter().map(|(_, uid)| uid.clone()));
+        Ok(())
     }
 
     /// A reconcile succeeded; `settled`: its answer asked for no change of a child.

@@ -9,7 +9,7 @@ use crate::hash::{Fingerprint, Fingerprinter};
 use crate::json::identity::Identity;
 use crate::json::lists::Lists;
 use crate::json::to_go_string;
-use crate::{shorten, shorten_middle};
+use crate::shorten_middle;
 
 /// Bytes of a path. Without a bound each of the members under a key of 500 KB would have a copy of it.
 const MAX_PATH: usize = 1024;
@@ -48,19 +48,6 @@ impl Difference {
         }
         all.finish()
     }
-}
-
-/// Places of differences that people are shown.
-const MAX_PLACES: usize = 5;
-
-/// Bytes of one.
-const MAX_PLACE: usize = 100;
-
-/// The first places of differences, and `…` where there are more.
-pub fn places(values: &[Difference]) -> Vec<String> {
-    let first = values.iter().take(MAX_PLACES).map(|place| shorten(&place.path, MAX_PLACE));
-    let more = (values.len() > MAX_PLACES).then(|| "…".to_owned());
-    first.chain(more).collect()
 }
 
 /// # Guarantees

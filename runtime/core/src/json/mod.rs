@@ -8,6 +8,7 @@ pub mod hidden;
 mod identity;
 pub mod lists;
 pub mod merge;
+pub mod places;
 pub mod size;
 mod spelling;
 pub mod yaml;

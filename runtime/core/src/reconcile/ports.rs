@@ -281,7 +281,7 @@ pub enum Fact<'a> {
     Differing(Option<&'a Differing>),
     /// The plan is made, and nothing of it is carried out.
     Planned { input: &'a ReconcileInput, plan: &'a ReconcilePlan, customized: &'a [Customized] },
-    /// The plan deletes these children, and the deletion brake holds all of it. `version`: that of the hooks.
+    /// The plan deletes these children, and the deletion brake holds all of it. Those that it does not count are left out. `version`: that of the hooks.
     Held { deletions: &'a [(&'a ObjectId, &'a Uid)], version: Fingerprint },
     /// The status that the hook wants is not written.
     StatusLeft(StatusLeft),

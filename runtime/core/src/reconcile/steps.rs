@@ -8,7 +8,7 @@ use crate::api::hook::HookName;
 use crate::children::Skip;
 use crate::hash::Fingerprint;
 use crate::hook::Usage;
-use crate::json::difference::places;
+use crate::json::places::places;
 use crate::object::id::{ObjectId, Uid};
 use crate::reconcile::config::RelatedLimits;
 use crate::reconcile::outcome::StatusLeft;
@@ -190,7 +190,7 @@ impl Decisions {
         Self {
             writes: plan.ops.iter().take(MAX_STEPS).map(|op| (op.verb(), op.id().clone())).collect(),
             drifts: drifts.take(MAX_STEPS).collect(),
-            changes: plan.changes.clone(),
+            changes: plan.changes.iter().map(|(id, places)| (id.clone(), places.shown())).collect(),
             left: left.chain(problems).chain(turns).take(MAX_STEPS).collect(),
             unchanged: plan.skips.len() - not_as_wanted().count() - waiting.unchanged,
             left_out: kept(plan.ops.len()) + kept(left_children),

@@ -40,7 +40,7 @@ fn deletes_at(
     let children: Vec<_> =
         children.map(|child| (id("Pod", child), Uid::new(&format!("{of} {child}")))).collect();
     let children: Vec<_> = children.iter().map(|(id, uid)| (id, uid)).collect();
-    brake.lets_through(&parent(of), version(by), &children, now)
+    brake.let_through(&parent(of), version(by), &children, now).is_ok()
 }
 
 fn held(brake: &DeletionBrake) -> (usize, usize) {
@@ -299,6 +299,22 @@ fn deletions_of_exempt_kinds_are_not_counted() {
     change(&mut brake, b"b", 1, 10);
     assert!(deletes(&mut brake, 0, 0..10, b"b"));
     assert_eq!(brake.deleted(Duration::ZERO), 0);
+}
+
+#[test]
+fn deletions_that_do_not_count_are_not_among_those_that_wait() {
+    let limits = BrakeLimits { exempt: vec![Gvr::new("v1", "pods")], ..BrakeLimits::default() };
+    let mut brake = DeletionBrake::new(limits, Some(version(b"a").to_string()), 0);
+    change(&mut brake, b"b", 1, 10);
+    let children: Vec<_> = (0..20)
+        .map(|nth| (id(if nth < 12 { "Job" } else { "Pod" }, nth), Uid::new(&nth.to_string())))
+        .collect();
+    let children: Vec<_> = children.iter().map(|(id, uid)| (id, uid)).collect();
+    let mut asked = |children: &[_]| brake.let_through(&parent(0), version(b"b"), children, Duration::ZERO);
+    assert_eq!(asked(&children[..2]), Ok(()), "within the threshold");
+    // Two were let through, and eight are exempt.
+    assert_eq!(asked(&children), Err(children[2..12].to_vec()));
+    assert_eq!(held(&brake), (1, 10), "as the condition says");
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn deleted(brake: &mut DeletionBrake, of: usize, children: usize) -> Option<Vec<
     let all: Vec<_> =
         (0..children).map(|child| (id("Pod", child), Uid::new(&format!("{of} {child}")))).collect();
     let asked: Vec<_> = all.iter().map(|(id, uid)| (id, uid)).collect();
-    let through = brake.lets_through(&id("Parent", of), version(b"b"), &asked, Duration::ZERO);
+    let through = brake.let_through(&id("Parent", of), version(b"b"), &asked, Duration::ZERO).is_ok();
     through.then(|| (0..children).map(|child| (of, child)).collect())
 }
 
@@ -152,7 +152,7 @@ proptest! {
             let asked: Vec<_> =
                 unwanted.iter().map(|(of, child)| (id("Pod", *child), Uid::new(&format!("{of} {child}")))).collect();
             let asked: Vec<_> = asked.iter().map(|(id, uid)| (id, uid)).collect();
-            if brake.lets_through(&parent(of), version(b"b"), &asked, Duration::ZERO) {
+            if brake.let_through(&parent(of), version(b"b"), &asked, Duration::ZERO).is_ok() {
                 let mut deletes = unwanted.len();
                 match (crash, brake.unrecorded()) {
                     (Some(Crash::BeforeTheStatus), _) => deletes = 0,

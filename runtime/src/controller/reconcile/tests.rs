@@ -318,7 +318,7 @@ async fn a_child_is_made_anew_only_where_its_update_and_its_creation_are_tried()
     let uid = || Uid::new("configmaps");
     let otherwise =
         || Op::Recreate { id: id(children()), uid: uid(), body: body(&children(), ""), manager: None };
-    let probe = || Op::DryRun { write: Box::new(write()), otherwise: Box::new(otherwise()) };
+    let dry_run = || Op::DryRun { write: Box::new(write()), otherwise: Box::new(otherwise()) };
     let expected = [
         "Settled(None): PUT configmaps/x",
         "Failed(5ms): PUT configmaps/x",
@@ -328,7 +328,7 @@ async fn a_child_is_made_anew_only_where_its_update_and_its_creation_are_tried()
         "Failed(5ms): PUT configmaps/x",
         "Failed(5ms): PUT configmaps/x",
     ];
-    assert_eq!(applied(&COMPOSITE, || writes(vec![probe()])).await, expected);
+    assert_eq!(applied(&COMPOSITE, || writes(vec![dry_run()])).await, expected);
 }
 
 #[tokio::test(start_paused = true)]

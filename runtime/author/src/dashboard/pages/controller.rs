@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use maud::{Markup, html};
 use metahook_core::api::reason::ConditionType;
 use metahook_core::api::status::{Condition, HookStatus};
@@ -51,9 +52,7 @@ pub(crate) fn page(site: &Site, one: &OneController, filter: &ParentFilter) -> M
             @if let Some(running) = &shown.running { (charts(&running.calls)) }
         }
         section #groups data-live {
-            @if let Some(named) = shown.running.as_ref().and_then(|running| running.named.as_ref()) {
-                (groups(&place, named))
-            }
+            @if let Some(running) = &shown.running { (groups(&place, running, Timestamp::now())) }
         }
         h2 #list { "Parents" }
         (filters(&place, filter))

@@ -1,16 +1,21 @@
-//! Groups of parents with the same message, and the slowest reconciles.
+//! Groups of parents with the same message, those that are throttled, and the slowest reconciles.
 
+use jiff::Timestamp;
 use maud::{Markup, html};
 use metahook_core::counted;
-use metahook_core::overview::{NamedParents, ParentGroup};
+use metahook_core::overview::{ControllerOverview, ParentGroup, ThrottledParent};
 
 use super::{Tone, badge, id_part};
 use crate::explain::{duration, readable_time};
+use crate::status::{since_last, throttled_title, wait_and_cause};
 
-pub(super) fn groups(place: &str, named: &NamedParents) -> Markup {
+/// Nothing where the user may not list the parents.
+pub(super) fn groups(place: &str, running: &ControllerOverview, now: Timestamp) -> Markup {
+    let Some(named) = &running.named else { return html! {} };
     html! {
-        (groups_of(place, "Failing", &named.failing))
-        (groups_of(place, "Waiting", &named.waiting))
+        (groups_of(place, "Failing", &named.failing, now))
+        (throttled(place, &named.throttled, running.parents.throttled))
+        (groups_of(place, "Waiting", &named.waiting, now))
         @if !named.slowest.is_empty() {
             h2 { "Slowest of the latest reconciles" }
             table {
@@ -30,14 +35,29 @@ pub(super) fn groups(place: &str, named: &NamedParents) -> Markup {
     }
 }
 
-fn groups_of(place: &str, title: &str, groups: &[ParentGroup]) -> Markup {
+/// `count`: all that are throttled.
+fn throttled(place: &str, throttled: &[ThrottledParent], count: usize) -> Markup {
+    let more = count.saturating_sub(throttled.len());
+    html! {
+        @if !throttled.is_empty() {
+            h2 { (throttled_title()) }
+            @for one in throttled {
+                p { (found(place, &one.parent, &format!("throttled-{}", id_part(&one.parent)))) " " (wait_and_cause(one)) }
+            }
+            @if more > 0 { p .quiet { "and " (more) " more" } }
+        }
+    }
+}
+
+fn groups_of(place: &str, title: &str, groups: &[ParentGroup], now: Timestamp) -> Markup {
     html! {
         @if !groups.is_empty() {
             h2 { (title) }
-            @for ParentGroup { category, message, count, parents, .. } in groups {
+            @for group in groups {
+                @let ParentGroup { category, message, count, parents, .. } = group;
                 article {
                     p {
-                        strong { (counted(*count, "parent", "parents")) } " "
+                        strong { (counted(*count, "parent", "parents")) } (since_last(group, now)) " "
                         @if !category.is_empty() { (badge(Tone::Bad, category)) " " }
                         @if message.is_empty() { "see their Events: the server no longer has the message" }
                         @else { (message) }
@@ -67,8 +87,44 @@ fn found(place: &str, parent: &str, id: &str) -> Markup {
 #[cfg(test)]
 mod tests {
     use metahook_core::overview::parent_list::ParentFilter;
+    use metahook_core::overview::{NamedParents, ParentNumbers};
 
     use super::*;
+
+    fn shown(named: NamedParents, throttled: usize) -> String {
+        let parents = ParentNumbers { throttled, ..ParentNumbers::default() };
+        let running = ControllerOverview { parents, named: Some(named), ..ControllerOverview::default() };
+        groups("/c", &running, "2026-11-27T10:24:40Z".parse().unwrap()).into_string()
+    }
+
+    #[test]
+    fn a_group_has_the_time_since_its_latest_reconcile() {
+        let group = |last: &str| ParentGroup { count: 2, last: last.to_owned(), ..ParentGroup::default() };
+        let failing = vec![group("2026-11-27T10:20:31.120Z"), group("")];
+        let page = shown(NamedParents { failing, ..NamedParents::default() }, 0);
+        assert_eq!(page.matches("<strong>2 parents</strong>").count(), 2, "{page}");
+        assert_eq!(page.matches("<strong>2 parents</strong>, last 4m ago ").count(), 1, "{page}");
+    }
+
+    #[test]
+    fn throttled_parents_are_listed_with_cause_and_wait() {
+        let one = |name: &str, next_millis| ThrottledParent {
+            parent: format!("Hello demo/{name}"),
+            why: "each reconcile changes status.time".to_owned(),
+            next_millis,
+        };
+        let throttled = vec![one("t", Some(7001)), one("u", None)];
+        let page = shown(NamedParents { throttled, ..NamedParents::default() }, 3);
+        for part in [
+            "<h2>Throttled now, one reconcile each 10 s</h2>",
+            ">Hello demo/t</a> waits 8 s more: each reconcile changes status.time</p>",
+            ">Hello demo/u</a> is reconciled now: each reconcile changes status.time</p>",
+            ">and 1 more</p>",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(!shown(NamedParents::default(), 3).contains("Throttled"), "an older server names none");
+    }
 
     #[test]
     fn a_parent_of_a_group_is_found_in_the_list() {

@@ -7,7 +7,7 @@ use metahook_core::trace::{Explained, ReconcileTrace, TraceEnd, TracedObject};
 use super::site::Site;
 use super::terminal::commands;
 use super::{Tone, badge, id_part, layout};
-use crate::explain::{duration, end, name, readable_time, rows, settled};
+use crate::explain::{duration, end, is_planned_anew, name, readable_time, repeated, rows, settled};
 
 /// Rows of what was asked; the others are what was decided and written.
 const ASKED: [&str; 6] = ["related", "rule", "call", "read", "finalizers", "next"];
@@ -26,15 +26,19 @@ pub(crate) fn page(site: &Site, object: &TracedObject, explained: &Explained) ->
             @if explained.reconciles.is_empty() && explained.hidden_parents == 0 {
                 p { "The server remembers no reconcile of this object, or of a parent that wrote it. It remembers the latest ones since it started, and the first hundred children of each. Triggers that change nothing leave no trace." }
             }
-            @for trace in &explained.reconciles { (reconcile(site, object, trace)) }
+            @for (nth, trace) in explained.reconciles.iter().enumerate() {
+                @let later = explained.reconciles.get(..nth).unwrap_or_default();
+                (reconcile(site, object, trace, later))
+            }
         }
         (commands(&site.terminal.of_object(object)))
     };
     layout(site, &title, &html! {}, &main)
 }
 
-fn reconcile(site: &Site, object: &TracedObject, trace: &ReconcileTrace) -> Markup {
-    let rows = rows(trace);
+/// `later`: the reconciles that began after it.
+fn reconcile(site: &Site, object: &TracedObject, trace: &ReconcileTrace, later: &[ReconcileTrace]) -> Markup {
+    let rows = rows(trace, is_planned_anew(trace, later));
     let (asked, done): (Vec<_>, Vec<_>) = rows.iter().partition(|(what, _)| ASKED.contains(what));
     // A new reconcile comes before this one, so its position is no name.
     let id = id_part(&format!("{} {} {}", trace.controller, name(&trace.parent), trace.began));
@@ -52,7 +56,7 @@ fn reconcile(site: &Site, object: &TracedObject, trace: &ReconcileTrace) -> Mark
             h2 {
                 time datetime=(trace.began) { (readable_time(&trace.began)) }
                 " " (badge(tone, end(&trace.end)))
-                span .quiet { " in " (duration(trace.took_us)) }
+                span .quiet { " in " (duration(trace.took_us)) (repeated(trace)) }
             }
             p {
                 (trace.controller)
@@ -108,6 +112,7 @@ fn fails(what: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use metahook_core::trace::TracedStep;
+    use metahook_core::trace::repeated::Repeated;
 
     use super::*;
 
@@ -141,11 +146,15 @@ mod tests {
         }
     }
 
-    fn ids(traces: &[ReconcileTrace]) -> Vec<String> {
+    fn shown(traces: &[ReconcileTrace]) -> String {
         let site = Site::for_tests();
         let object = TracedObject { name: "child".to_owned(), ..traces[0].parent.clone() };
         let explained = Explained { version: String::new(), reconciles: traces.to_vec(), hidden_parents: 0 };
-        let page = page(&site, &object, &explained).into_string();
+        page(&site, &object, &explained).into_string()
+    }
+
+    fn ids(traces: &[ReconcileTrace]) -> Vec<String> {
+        let page = shown(traces);
         let ids = page.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next());
         ids.filter(|id| id.contains("2026")).map(str::to_owned).collect()
     }
@@ -158,5 +167,26 @@ mod tests {
         let after = ids(&[new, old]);
         assert_eq!(after[3..], before);
         assert!(before.iter().all(|id| !after[..3].contains(id)), "{after:?}");
+    }
+
+    #[test]
+    fn equal_reconciles_are_counted() {
+        let since = "2026-11-27T09:00:00.000Z".to_owned();
+        let one = trace("2026-11-27T10:00:00.000Z");
+        let many = ReconcileTrace { repeated: Some(Repeated { times: 212, since }), ..one.clone() };
+        let page = shown(&[many, one]);
+        let said = " in 0.0 ms; the same 212 times since 2026-11-27 09:00:00.000Z</span>";
+        assert_eq!((page.matches(said).count(), page.matches(" in 0.0 ms</span>").count()), (1, 1), "{page}");
+    }
+
+    #[test]
+    fn the_ways_out_stand_at_the_present_hold_alone() {
+        let holds = |began: &str, version: &str| {
+            let (objects, version) = (Vec::new(), version.to_owned());
+            ReconcileTrace { steps: vec![TracedStep::Held { children: 1, objects, version }], ..trace(began) }
+        };
+        let page =
+            shown(&[holds("2026-11-27T10:00:01.000Z", "new"), holds("2026-11-27T10:00:00.000Z", "old")]);
+        assert!(page.contains("allow-deletions=new") && !page.contains("allow-deletions=old"), "{page}");
     }
 }

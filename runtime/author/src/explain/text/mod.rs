@@ -1,6 +1,7 @@
 //! Traces as text for people.
 
 mod failures;
+mod held;
 mod rules;
 
 use std::io::{self, Write};
@@ -29,7 +30,7 @@ pub fn print(
     explained: &Explained,
     max: usize,
 ) -> Result<(), io::Error> {
-    print_gaps(&mut out, object, explained)?;
+    print_gaps(&mut out, explained)?;
     let all = &explained.reconciles;
     for summary in failures::summaries(object, all) {
         writeln!(out, "{summary}")?;
@@ -38,7 +39,12 @@ pub fn print(
         if let Some(settled) = trace.settled.as_ref().filter(|_| trace.end == TraceEnd::Unchanged) {
             print_settled(&mut out, object, trace, settled)?;
         }
-        one(&mut out, object, trace, failures::is_mended(all, nth))?;
+        let later = all.get(..nth).unwrap_or_default();
+        let since = Since {
+            is_mended: failures::is_mended(all, nth),
+            is_planned_anew: is_planned_anew(trace, later),
+        };
+        one(&mut out, object, trace, since)?;
     }
     if all.len() > max {
         writeln!(out, "{} more: --count shows them", all.len() - max)?;
@@ -55,8 +61,14 @@ pub fn print_following(
     object: &TracedObject,
     traces: &[ReconcileTrace],
 ) -> Result<(), io::Error> {
-    for trace in traces {
-        one(&mut out, object, trace, false)?;
+    for (nth, trace) in traces.iter().enumerate() {
+        let later = traces.get(nth + 1..).unwrap_or_default();
+        one(
+            &mut out,
+            object,
+            trace,
+            Since { is_mended: false, is_planned_anew: is_planned_anew(trace, later) },
+        )?;
         if let Some(settled) = trace.settled.as_ref().filter(|_| trace.end == TraceEnd::Unchanged) {
             print_settled(&mut out, object, trace, settled)?;
         }
@@ -64,23 +76,11 @@ pub fn print_following(
     Ok(())
 }
 
-/// Prints the number of hidden parents, and a remark where the server remembers no reconcile.
+/// Prints the number of hidden parents.
 ///
 /// # Errors
 /// The output is closed.
-pub fn print_gaps(
-    mut out: impl Write,
-    object: &TracedObject,
-    explained: &Explained,
-) -> Result<(), io::Error> {
-    let all = &explained.reconciles;
-    if all.is_empty() && explained.hidden_parents == 0 {
-        return writeln!(
-            out,
-            "{}: the server remembers no reconcile of it, or of a parent that wrote it. It remembers the latest ones since it started (--trace-memory-max), and the first hundred children of each; triggers that change nothing leave no trace",
-            name(object)
-        );
-    }
+pub fn print_gaps(mut out: impl Write, explained: &Explained) -> Result<(), io::Error> {
     if explained.hidden_parents > 0 {
         let hidden = counted(explained.hidden_parents, "parent is", "parents are");
         writeln!(
@@ -117,32 +117,57 @@ pub(crate) fn readable_time(time: &str) -> String {
     time.replace('T', " ")
 }
 
-/// `is_mended`: a later reconcile of the parent went well.
+/// What later reconciles of its parent say of one.
+#[derive(Clone, Copy)]
+struct Since {
+    /// It failed, and one of them went well.
+    is_mended: bool,
+    /// One of them made another plan.
+    is_planned_anew: bool,
+}
+
 fn one(
     out: &mut impl Write,
     object: &TracedObject,
     trace: &ReconcileTrace,
-    is_mended: bool,
+    Since { is_mended, is_planned_anew }: Since,
 ) -> Result<(), io::Error> {
     let time = readable_time(&trace.began);
     let of = if trace.parent.is(object) { String::new() } else { format!("{}, ", name(&trace.parent)) };
     let cause = trace.whole_cause();
     let cause = if cause.is_empty() { cause } else { format!("{}, ", escape(&cause)) };
     let mended = if is_mended { " (mended since)" } else { "" };
-    let repeated = trace.repeated.as_ref().map_or_else(String::new, |Repeated { times, since }| {
-        format!("; the same {times} times since {}", readable_time(since))
-    });
+    let repeated = repeated(trace);
     let (controller, end, took) = (&trace.controller, end(&trace.end), duration(trace.took_us));
     writeln!(out, "{time}  {controller}: {of}{cause}{end}{mended} in {took}{repeated}")?;
-    for (what, text) in rows(trace) {
+    for (what, text) in rows(trace, is_planned_anew) {
         row(out, what, &text)?;
     }
     Ok(())
 }
 
-/// Steps of a trace as rows of two columns: what was done, and to what.
-pub(crate) fn rows(trace: &ReconcileTrace) -> Vec<(&str, String)> {
-    let mut rows: Vec<_> = trace.steps.iter().flat_map(|step| rows_of(trace, step)).collect();
+/// How many equal reconciles a trace stands for; empty where it is of one.
+pub(crate) fn repeated(trace: &ReconcileTrace) -> String {
+    trace.repeated.as_ref().map_or_else(String::new, |Repeated { times, since }| {
+        format!("; the same {times} times since {}", readable_time(since))
+    })
+}
+
+/// Whether one of the later reconciles of the same parent made a plan.
+pub(crate) fn is_planned_anew(trace: &ReconcileTrace, later: &[ReconcileTrace]) -> bool {
+    let is_plan = |step: &TracedStep| matches!(step, TracedStep::Planned { .. } | TracedStep::Held { .. });
+    later.iter().any(|later| is_of(later, trace) && later.steps.iter().any(is_plan))
+}
+
+/// Whether both are reconciles of the same parent by the same controller.
+fn is_of(trace: &ReconcileTrace, other: &ReconcileTrace) -> bool {
+    trace.controller == other.controller && trace.parent.is(&other.parent)
+}
+
+/// Steps of a trace as rows of two columns: what was done, and to what. `is_planned_anew`: what it decided counts no longer.
+pub(crate) fn rows(trace: &ReconcileTrace, is_planned_anew: bool) -> Vec<(&str, String)> {
+    let rows_of = |step| rows_of(trace, step, is_planned_anew);
+    let mut rows: Vec<_> = trace.steps.iter().flat_map(rows_of).collect();
     if trace.left_out > 0 {
         rows.push(("…", counted(trace.left_out, "more step", "more steps")));
     }
@@ -178,7 +203,11 @@ fn next(trace: &ReconcileTrace) -> Option<String> {
     [delay, resync].into_iter().flatten().reduce(|delay, resync| format!("{delay}, and {resync}"))
 }
 
-fn rows_of<'a>(trace: &'a ReconcileTrace, step: &'a TracedStep) -> Vec<(&'a str, String)> {
+fn rows_of<'a>(
+    trace: &'a ReconcileTrace,
+    step: &'a TracedStep,
+    is_planned_anew: bool,
+) -> Vec<(&'a str, String)> {
     let row = match step {
         TracedStep::Finalizers => ("finalizers", name(&trace.parent)),
         TracedStep::Read { object } => ("read", name(object)),
@@ -212,23 +241,14 @@ fn rows_of<'a>(trace: &'a ReconcileTrace, step: &'a TracedStep) -> Vec<(&'a str,
         }
         TracedStep::Tried { object } => ("dry run", name(object)),
         TracedStep::Wrote { verb, object, reason, warnings, end } => {
-            let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
-            let end = match end {
-                TracedWriteEnd::Changed => String::new(),
-                TracedWriteEnd::NoEffect => {
-                    ", without effect: the API server kept the object as it was".to_owned()
-                }
-                TracedWriteEnd::Failed(why) => format!(", FAILED: {why}"),
-            };
-            let warned = match &warnings[..] {
-                [] => String::new(),
-                all => format!("; the API server warns: {}", all.join("; ")),
-            };
-            let changes = changes(trace, object);
-            (&**verb, format!("{}{changes}{reason}{end}{warned}", name(object)))
+            (&**verb, written(trace, object, reason.as_deref(), (warnings, end)))
         }
         TracedStep::Held { children, objects, version } => {
-            return held(trace, *children, objects, version);
+            let mut rows = held::rows(*children, objects);
+            if !is_planned_anew {
+                rows.extend(held::ways_out(&trace.controller, version));
+            }
+            return rows;
         }
         TracedStep::Unknown => ("…", "a step that this metahook does not know: update it".to_owned()),
         TracedStep::StatusLeft { why } => ("status", format!("{}: {why}", name(&trace.parent))),
@@ -238,6 +258,26 @@ fn rows_of<'a>(trace: &'a ReconcileTrace, step: &'a TracedStep) -> Vec<(&'a str,
         }
     };
     vec![row]
+}
+
+/// An object that was written, with why, and how it ended.
+fn written(
+    trace: &ReconcileTrace,
+    object: &TracedObject,
+    reason: Option<&str>,
+    (warnings, end): (&[String], &TracedWriteEnd),
+) -> String {
+    let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+    let end = match end {
+        TracedWriteEnd::Changed => String::new(),
+        TracedWriteEnd::NoEffect => ", without effect: the API server kept the object as it was".to_owned(),
+        TracedWriteEnd::Failed(why) => format!(", FAILED: {why}"),
+    };
+    let warned = match warnings {
+        [] => String::new(),
+        all => format!("; the API server warns: {}", all.join("; ")),
+    };
+    format!("{}{}{reason}{end}{warned}", name(object), changes(trace, object))
 }
 
 /// Paths of the fields that a write changes, where the plan names them.
@@ -250,34 +290,6 @@ fn changes(trace: &ReconcileTrace, object: &TracedObject) -> String {
         Some(PlannedWrite { changes, .. }) if !changes.is_empty() => format!(" ({})", changes.join(", ")),
         _ => String::new(),
     }
-}
-
-/// Deletions that the deletion brake holds, and the ways out.
-fn held<'a>(
-    trace: &'a ReconcileTrace,
-    children: usize,
-    objects: &[TracedObject],
-    version: &str,
-) -> Vec<(&'a str, String)> {
-    let (kind, controller) = trace.controller.split_once(' ').unwrap_or(("", &trace.controller));
-    let counted = counted(children, "child", "children");
-    let first = format!(
-        "after a change of the hooks or of the spec the answer deletes {counted}: nothing is written for this parent until a user decides"
-    );
-    let mut rows = vec![("held", first)];
-    rows.extend(objects.iter().map(|object| ("held", format!("delete {}", name(object)))));
-    let more = children.saturating_sub(objects.len());
-    if more > 0 {
-        rows.push(("held", format!("{more} more")));
-    }
-    let wrong =
-        format!("where the change was wrong: metahook rollback {controller}, or put the earlier spec back");
-    let meant = format!(
-        "where it was meant: kubectl annotate --overwrite {} {controller} metahook.dev/allow-deletions={version}",
-        kind.to_lowercase()
-    );
-    rows.extend([("way out", wrong), ("way out", meant)]);
-    rows
 }
 
 /// The writes are steps of their own where they took place: of the plan, what they do not show.

@@ -15,8 +15,9 @@ use crate::children::last_applied::{LAST_APPLIED, annotation, applied_print, dro
 use crate::children::write_history::{Drift, PastWrites, WriteHistory};
 use crate::children::{Op, Owner, Plan, Problem, Skip};
 use crate::hash::Fingerprint;
-use crate::json::difference::{Change, Difference, differences, places, same};
+use crate::json::difference::{Change, Difference, differences, same};
 use crate::json::merge::merge;
+use crate::json::places::FirstPlaces;
 use crate::object::id::{ObjectId, Resource};
 use crate::object::{ChildMap, Object};
 
@@ -51,7 +52,7 @@ pub fn children(owner: Owner<'_>, observed: &ChildMap, desired: &Desired, past: 
                 Ok(Decision::Do(op, changes)) => {
                     plan.ops.push(op);
                     if !changes.is_empty() && plan.changes.len() < MAX_CHANGES {
-                        plan.changes.push((id, places(&changes)));
+                        plan.changes.push((id, FirstPlaces::of(changes)));
                     }
                 }
                 Ok(Decision::CorrectDrift(op, values)) => {

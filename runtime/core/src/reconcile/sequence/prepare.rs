@@ -335,9 +335,11 @@ impl<W: World> Sequence<'_, W> {
             return Ok(());
         }
         let unwanted = plan.unwanted_children();
-        if !self.world.brake(|brake, now| brake.lets_through(&parent, input.hooks, &unwanted, now)) {
-            self.world.record(&input.parent, Fact::Held { deletions: &unwanted, version: input.hooks });
-            return Err(ReconcileError::DeletionsHeld(unwanted.len()));
+        let let_through =
+            self.world.brake(|brake, now| brake.let_through(&parent, input.hooks, &unwanted, now));
+        if let Err(held) = let_through {
+            self.world.record(&input.parent, Fact::Held { deletions: &held, version: input.hooks });
+            return Err(ReconcileError::DeletionsHeld(held.len()));
         }
         if !unwanted.is_empty() {
             self.world.record_deletions().await.map_err(ReconcileError::DeletionsUnrecorded)?;

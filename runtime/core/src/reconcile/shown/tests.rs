@@ -128,12 +128,12 @@ fn nothing_is_created_where_the_server_may_have_made_what_is_left_out() {
     let uid = || Uid::new("u");
     let recreate = |key: &str| Op::Recreate { id: id(key), uid: uid(), body: json!({}), manager: None };
     let replace = |key: &str| Op::Replace { id: id(key), body: json!({}) };
-    let probe =
+    let dry_run =
         |key: &str, otherwise| Op::DryRun { write: Box::new(replace(key)), otherwise: Box::new(otherwise) };
-    for op in [recreate("n/0"), probe("n/0", recreate("n/0"))] {
+    for op in [recreate("n/0"), dry_run("n/0", recreate("n/0"))] {
         assert!(left.blocks(&op), "it would be deleted and then not created: {op:?}");
     }
-    for op in [recreate("m/0"), replace("n/0"), probe("m/0", recreate("m/0")), probe("n/0", replace("n/0"))] {
+    for op in [recreate("m/0"), replace("n/0"), dry_run("m/0", recreate("m/0")), dry_run("n/0", replace("n/0"))] {
         assert!(!left.blocks(&op), "{op:?}");
     }
 }
