@@ -432,7 +432,7 @@ fn in_javascript() -> Vec<Test> {
         apply::{
             a_script_is_applied_with_its_controller_up_to_its_bound,
         },
-        replayed::{ reconciles_are_recorded_and_replayed },
+        replayed::{ reconciles_are_recorded_and_replayed, a_recording_becomes_cases_of_a_test },
     ]
 }
 

@@ -1,4 +1,5 @@
-//! `metahook record --reconciles` and `metahook replay`: what the server did is done again, bit for bit, without a cluster.
+//! `metahook record --reconciles` and `metahook replay`: what the server did is done again, bit for bit, without a cluster; also as cases
+//! of `metahook test`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -76,16 +77,21 @@ async fn record(
 
 async fn replay(test: &mut Fixture, name: &str, more: &[&str]) -> Result<(Option<i32>, String)> {
     let file = test.plane().scratch().join(format!("{}-{name}", test.name())).display().to_string();
+    run(test, &[&["replay", &file], more].concat()).await
+}
+
+/// Runs a command that calls scripts: its exit code, and all that it prints.
+async fn run(test: &mut Fixture, line: &[&str]) -> Result<(Option<i32>, String)> {
     let runners = paths::runners()?.display().to_string();
-    let line = [&["replay", &file, "--runners", &runners], more].concat();
+    let line = [line, &["--runners", &runners]].concat();
     let Output { status, stdout, stderr } = test.server().output(&line).await?;
     let read = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok((status.code(), read(stdout) + &read(stderr)))
 }
 
-pub(crate) async fn reconciles_are_recorded_and_replayed(test: &mut Fixture) -> Result<()> {
+/// A server with a controller of the script and these parents, each with its child.
+async fn host(test: &mut Fixture, script: &str, parents: &[&str]) -> Result<SocketAddr> {
     test.define_kind().await?;
-    let script = SCRIPT.replace("VALUE", HIDDEN);
     let map = config_map("hook", json!({}), json!({ "hook.js": script }));
     test.make(&test.config_maps(), map).await?;
     let server = free_address()?;
@@ -96,11 +102,17 @@ pub(crate) async fn reconciles_are_recorded_and_replayed(test: &mut Fixture) -> 
     test.host(controller.synced_by(hook)).await?;
     let name = test.name().to_owned();
     until_loaded(test, &name).await?;
-    for parent in ["open", "secretive"] {
+    for &parent in parents {
         test.create(test.parent(parent)).await?;
         test.config_maps().until(parent, "made", |_| true).await?;
     }
+    Ok(server)
+}
 
+pub(crate) async fn reconciles_are_recorded_and_replayed(test: &mut Fixture) -> Result<()> {
+    let script = SCRIPT.replace("VALUE", HIDDEN);
+    let server = host(test, &script, &["open", "secretive"]).await?;
+    let name = test.name().to_owned();
     let lines = record(test, server, ("open", "open"), &[]).await?;
     let calls: Vec<_> = lines.iter().filter(|line| line["call"].is_object()).collect();
     let count = |field: &str| lines.iter().filter(|line| line[field].is_object()).count();
@@ -146,6 +158,50 @@ pub(crate) async fn reconciles_are_recorded_and_replayed(test: &mut Fixture) -> 
     ensure!(code == Some(0), "{said}");
 
     refuses(test, server).await
+}
+
+/// The hook follows the time and makes random numbers: its cases pass only with those of the recording.
+pub(crate) async fn a_recording_becomes_cases_of_a_test(test: &mut Fixture) -> Result<()> {
+    let script = SCRIPT.replace("VALUE", HIDDEN);
+    let server = host(test, &script, &["open", "secretive"]).await?;
+    let lines = record(test, server, ("open", "open"), &[]).await?;
+    let calls = lines.iter().filter(|line| line["call"].is_object()).count();
+    let folder = test.plane().scratch().join(format!("{}-cases", test.name()));
+    let shown = folder.display().to_string();
+    let (code, said) = replay(test, "open", &["--as-case", &shown]).await?;
+    let wrote =
+        format!("{calls} case{}, controller.yaml, crd.yaml, hook.js\n", if calls == 1 { "" } else { "s" });
+    ensure!(code == Some(0) && said.contains(&wrote), "{said}");
+    let (code, said) = run(test, &["test", &shown]).await?;
+    ensure!(code == Some(0) && said.contains(&format!("{calls} passed, 0 failed")), "{said}");
+    let named = format!("ok   {}/open/20", test.name());
+    ensure!(
+        said.matches(&named).count() == calls,
+        "they are not named after the parent and the time: {said}"
+    );
+    let other = test.plane().scratch().join(format!("{}-other.js", test.name())).display().to_string();
+    fs::write(&other, script.replace("first", "second"))?;
+    let (code, said) = run(test, &["test", &shown, "--module", &other]).await?;
+    let differs = said.contains("-   word: first\n") && said.contains("+   word: second\n");
+    ensure!(
+        code == Some(1) && differs && said.contains(&format!("{calls} of {calls} cases failed")),
+        "{said}"
+    );
+    let (code, said) = replay(test, "open", &["--as-case", &shown]).await?;
+    ensure!(code == Some(2) && said.contains("it is there already"), "{said}");
+
+    record(test, server, ("secretive", "hidden"), &[]).await?;
+    let hidden = test.plane().scratch().join(format!("{}-hidden-cases", test.name()));
+    let (code, said) = replay(test, "hidden", &["--as-case", &hidden.display().to_string()]).await?;
+    ensure!(code == Some(0) && said.contains("values of Secrets are replaced in "), "{said}");
+    let parents = hidden.join(test.name()).join("secretive");
+    for case in fs::read_dir(&parents)? {
+        for file in fs::read_dir(case?.path())? {
+            let held = fs::read_to_string(file?.path())?;
+            ensure!(!held.contains(HIDDEN) && !held.contains(&base64(HIDDEN)), "{held}");
+        }
+    }
+    Ok(())
 }
 
 /// Users without the right, a file that is there, recordings that are none.

@@ -2,14 +2,16 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use metahook_author::hook_modules::HookFile;
 use metahook_author::progress::Progress;
+use metahook_author::replay::as_case::{AsCaseError, CallCases};
 use metahook_author::replay::{Recorded, ReplayError, ReplaySummary, Replayer, print_one, print_summary};
 use metahook_author::sandbox::{LoadError, Sandbox};
+use metahook_core::counted;
 use metahook_server::telemetry::escape;
 use serde_json::json;
 
@@ -20,7 +22,9 @@ use crate::diff::Compared;
 const EXAMPLES: &str = "Examples:
   metahook record --controller hello --reconciles 20 -o hello.recording
   metahook replay hello.recording                        the same answers, bit for bit
-  metahook replay hello.recording --module new.wasm      what another module answers";
+  metahook replay hello.recording --module new.wasm      what another module answers
+  metahook replay hello.recording --as-case night        writes a case of each call
+  metahook test night                                    runs them";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -34,6 +38,9 @@ pub struct Replay {
     /// A folder that the hook may read, for example `/etc/greeting=./greeting`; several times for several.
     #[arg(long, value_name = "PATH=FOLDER", value_parser = mount)]
     pub mount: Vec<MountFlag>,
+    /// Make no call, but write each call that was answered as a case of `metahook test` into this folder: its request, its answer, its clock and its random numbers; beside the cases the controller, its definitions and its hooks, unless a controller.yaml lies beside the folder. Nothing that is there is written over.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["module", "mount", "output"], value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub as_case: Option<PathBuf>,
     #[command(flatten)]
     pub runners: RunnerFlags,
     /// Format of what is printed.
@@ -57,6 +64,8 @@ pub enum ReplayCommandError {
     Load(#[from] LoadError),
     #[error(transparent)]
     Mount(#[from] MountError),
+    #[error(transparent)]
+    AsCase(#[from] AsCaseError),
     #[error("no call can be made again: {0}")]
     NotMade(String),
     #[error("cannot print")]
@@ -67,7 +76,7 @@ impl Replay {
     /// Calls that answer something else go to `out`, remarks to `say`.
     ///
     /// # Errors
-    /// The recording cannot be read, or none of its calls can be made again.
+    /// The recording cannot be read, or none of its calls can be made again; or it cannot be written as cases.
     pub async fn run(
         &self,
         mut out: impl Write,
@@ -77,6 +86,10 @@ impl Replay {
         let path = &self.recording;
         let file = File::open(path).map_err(|source| ReplayError::Read { path: path.clone(), source })?;
         let recorded = Recorded::read(path, BufReader::new(file))?;
+        if let Some(folder) = &self.as_case {
+            write_cases(&recorded, folder, out, say)?;
+            return Ok(Compared::Same);
+        }
         for remark in &recorded.remarks {
             writeln!(say, "{}", escape(remark))?;
         }
@@ -111,4 +124,23 @@ impl Replay {
             _ => Ok(Compared::Same),
         }
     }
+}
+
+fn write_cases(
+    recorded: &Recorded,
+    folder: &Path,
+    mut out: impl Write,
+    mut say: impl Write,
+) -> Result<(), ReplayCommandError> {
+    let cases = CallCases::of(recorded, folder)?;
+    cases.write(folder)?;
+    for remark in recorded.remarks.iter().chain(&cases.remarks) {
+        writeln!(say, "{}", escape(remark))?;
+    }
+    let folder = folder.display().to_string();
+    let number = counted(cases.number(), "case", "cases");
+    let all: Vec<_> = std::iter::once(&*number).chain(cases.shared()).collect();
+    writeln!(out, "wrote {}: {}", escape(&folder), escape(&all.join(", ")))?;
+    writeln!(say, "`metahook test {}` runs them", escape(&folder))?;
+    Ok(())
 }

@@ -14,7 +14,7 @@ use crate::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
 use crate::test_lines::LineBudget;
 use metahook_author::cases::report::{Ran, github, json, junit};
 use metahook_author::cases::run::{Compared, Outcome, run};
-use metahook_author::cases::{FindError, find};
+use metahook_author::cases::{FindError, beside, find, shared_files};
 use metahook_author::documents::{self, Document, DocumentError};
 use metahook_author::folders::files;
 use metahook_author::hook_modules::{HookFile, HookFileError, HookModules};
@@ -36,7 +36,7 @@ pub struct Test {
     /// The folder of the cases.
     #[arg(default_value = "tests", value_name = "DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub dir: PathBuf,
-    /// A file that all cases share, with the controller or CustomResourceDefinitions, or a folder with such files; several times for several. When absent controller.yaml and crd.yaml beside DIR.
+    /// A file that all cases share, with the controller or CustomResourceDefinitions, or a folder with such files; several times for several. When absent controller.yaml and crd.yaml beside DIR, or else in DIR.
     #[arg(short = 'f', long = "file", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub file: Vec<PathBuf>,
     #[command(flatten)]
@@ -147,28 +147,16 @@ impl Test {
         }
     }
 
-    /// The folder that the folder of the cases lies in.
-    fn beside(&self) -> PathBuf {
-        match self.dir.parent() {
-            // `.` and `..` are names of folders that lie elsewhere.
-            Some(parent) if self.dir.file_name().is_some() && parent.as_os_str().is_empty() => ".".into(),
-            Some(parent) if self.dir.file_name().is_some() => parent.to_owned(),
-            _ => self.dir.join(".."),
-        }
-    }
-
     /// The files of a scaffold, where no flags name others.
     fn add_defaults(&mut self) {
-        let beside = self.beside();
         if self.file.is_empty() {
-            let usual = ["controller.yaml", "crd.yaml"].map(|name| beside.join(name));
-            self.file.extend(usual.into_iter().filter(|path| path.is_file()));
+            self.file = shared_files(&self.dir);
         }
     }
 
     /// The files of the hooks of these controllers, which lie beside the folder of the cases or beside the controllers.
     fn modules(&self, shared: &[Document]) -> Result<HookModules<HookFile>, HookFileError> {
-        let mut beside = vec![self.beside()];
+        let mut beside = vec![beside(&self.dir)];
         beside.extend(self.file.iter().cloned());
         self.hooks.modules(shared, &beside)
     }

@@ -1,9 +1,10 @@
 //! Cases of an author's tests: folders with what goes in and what is to come out, run one after the other.
 //!
 //! A folder with `request.yaml` is a case about calls; the answer is compared with `response.yaml`, and that to
-//! `request.2.yaml` with `response.2.yaml`. A folder with `parent.yaml` is a case about reconciles; what they write is
-//! compared with `plan.yaml`. JSON will do everywhere.
+//! `request.2.yaml` with `response.2.yaml`; `call.yaml` and `call.2.yaml` have what a call is given beside its request. A folder
+//! with `parent.yaml` is a case about reconciles; what they write is compared with `plan.yaml`. JSON will do everywhere.
 
+pub(crate) mod call_input;
 pub mod report;
 pub mod run;
 
@@ -11,11 +12,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Cases of one run, and folders below each other.
-const MAX_CASES: usize = 10_000;
+pub(crate) const MAX_CASES: usize = 10_000;
 const MAX_DEPTH: usize = 16;
 
 /// Ways to spell the end of a file's name.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+
+/// Files that all cases of a folder share, where no flag names others.
+pub(crate) const CONTROLLER: &str = "controller.yaml";
+pub(crate) const DEFINITIONS: &str = "crd.yaml";
 
 /// A folder with a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +52,27 @@ pub enum FindError {
 /// A file of a case by its name without the ending.
 pub(crate) fn file(folder: &Path, name: &str) -> Option<PathBuf> {
     ENDINGS.iter().map(|ending| folder.join(format!("{name}.{ending}"))).find(|path| path.is_file())
+}
+
+/// The folder that a folder of cases lies in.
+pub fn beside(folder: &Path) -> PathBuf {
+    match folder.parent() {
+        // `.` and `..` are names of folders that lie elsewhere.
+        Some(parent) if folder.file_name().is_some() && parent.as_os_str().is_empty() => ".".into(),
+        Some(parent) if folder.file_name().is_some() => parent.to_owned(),
+        _ => folder.join(".."),
+    }
+}
+
+/// The files that all cases of a folder share: those beside it, or those in it where the controller is there alone. A folder that is
+/// itself a case has its own.
+pub fn shared_files(folder: &Path) -> Vec<PathBuf> {
+    let is_case = ["request", "parent"].iter().any(|name| file(folder, name).is_some());
+    let outside = beside(folder);
+    let is_inside = !is_case && !outside.join(CONTROLLER).is_file() && folder.join(CONTROLLER).is_file();
+    let home = if is_inside { folder } else { &outside };
+    let files = [CONTROLLER, DEFINITIONS].map(|name| home.join(name));
+    files.into_iter().filter(|path| path.is_file()).collect()
 }
 
 /// All cases below a folder, in the order of their names. Links are not followed.
@@ -88,6 +114,29 @@ fn look(root: &Path, folder: &Path, depth: usize, found: &mut Vec<Case>) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_files_beside_a_folder_go_before_those_in_it() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        let shared = || shared_files(&path("tests"));
+        std::fs::create_dir(path("tests")).unwrap();
+        assert!(shared().is_empty());
+        for name in [CONTROLLER, DEFINITIONS] {
+            std::fs::write(path("tests").join(name), "").unwrap();
+        }
+        assert_eq!(shared(), [path("tests/controller.yaml"), path("tests/crd.yaml")]);
+        std::fs::write(path(CONTROLLER), "").unwrap();
+        assert_eq!(shared(), [path(CONTROLLER)], "the recorded ones are of another controller");
+        std::fs::rename(path(CONTROLLER), path(DEFINITIONS)).unwrap();
+        assert_eq!(shared().first(), Some(&path("tests/controller.yaml")));
+        std::fs::remove_file(path(DEFINITIONS)).unwrap();
+        std::fs::write(path("tests/parent.yaml"), "").unwrap();
+        assert!(shared().is_empty(), "the case reads its own controller");
+        for (folder, outside) in [("tests", "."), ("a/tests", "a"), ("..", "../.."), (".", "./..")] {
+            assert_eq!(beside(Path::new(folder)), Path::new(outside), "{folder}");
+        }
+    }
 
     #[test]
     fn folders_with_a_request_or_a_parent_are_cases() {

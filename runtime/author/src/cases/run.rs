@@ -10,6 +10,7 @@ use metahook_core::json::difference::same;
 use metahook_core::json::hidden::{hide, remove_records};
 use serde_json::{Value, json};
 
+use super::call_input::CallInput;
 use super::{Case, CaseKind, file};
 use crate::call::{RequestOf, check_request};
 use crate::documents::{self, Document, DocumentError};
@@ -21,7 +22,6 @@ use crate::request_kinds::{hook_of, with_kinds};
 use crate::sandbox::{Input, simulated_time};
 use crate::schemas::MAX_FAULTS;
 use crate::{line_diff, yaml};
-use metahook_server::hook::wasm::run::Seed;
 use metahook_server::telemetry::error_chain;
 
 /// Reconciles of a case, unless its plan says otherwise.
@@ -157,7 +157,9 @@ async fn calls(
         let (text, value) = documents::read_one_as_json(&path).map_err(|error| chain(&error))?;
         check_request(&value)
             .map_err(|error| format!("{}: {error}, or call the file parent.yaml", path.display()))?;
-        let request = RequestOf::new(&value, Some(hook_of(shared, &value)));
+        let given = CallInput::read(&case.folder, &name("call"))?;
+        let hook = given.hook.unwrap_or_else(|| hook_of(shared, &value));
+        let request = RequestOf::new(&value, Some(hook));
         let module = files.modules.of_hook(shared, request.hook);
         let module = module.ok_or_else(|| {
             let build = files.modules.build;
@@ -171,8 +173,8 @@ async fn calls(
             controller: if request.controller.is_empty() { "metahook" } else { &request.controller },
             hook: request.hook,
             request: text.into(),
-            now: simulated_time(number as u64),
-            seed: Seed::default(),
+            now: given.now().unwrap_or_else(|| simulated_time(number as u64)),
+            seed: given.seed.unwrap_or_default(),
         };
         let called = files.sandbox.call(&hook, input).await;
         outcome.instructions += called.usage.map_or(0, |usage| usage.instructions);

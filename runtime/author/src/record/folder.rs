@@ -8,21 +8,25 @@ use std::path::{Component, Path, PathBuf};
 use super::{LiveCase, RecordError};
 use crate::yaml;
 
-pub(super) struct Folder<'a> {
-    pub(super) root: &'a Path,
+/// The folder of the cases of live parents.
+const TESTS: &str = "tests";
+
+pub(crate) struct Folder<'a> {
+    pub(crate) root: &'a Path,
     /// Only its owner may read what is written.
-    pub(super) is_private: bool,
-    pub(super) wrote: &'a mut Vec<PathBuf>,
+    pub(crate) is_private: bool,
+    pub(crate) wrote: &'a mut Vec<PathBuf>,
 }
 
 /// The folder of a case, where there is one already.
 pub(super) fn case_folder(root: &Path, place: &[String]) -> Result<Option<PathBuf>, RecordError> {
-    let folder = path_of(root, place)?;
+    let folder = path_of(&root.join(TESTS), place)?;
     Ok(folder.symlink_metadata().is_ok().then_some(folder))
 }
 
-fn path_of(root: &Path, place: &[String]) -> Result<PathBuf, RecordError> {
-    let mut folder = root.join("tests");
+/// A path whose parts name one file or folder each.
+pub(crate) fn path_of(root: &Path, place: &[String]) -> Result<PathBuf, RecordError> {
+    let mut folder = root.to_owned();
     for part in place {
         let mut components = Path::new(part).components();
         let is_plain = matches!(components.next(), Some(Component::Normal(_))) && components.next().is_none();
@@ -36,7 +40,7 @@ fn path_of(root: &Path, place: &[String]) -> Result<PathBuf, RecordError> {
 
 impl Folder<'_> {
     pub(super) fn write_case(&mut self, case: &LiveCase) -> Result<(), RecordError> {
-        let folder = path_of(self.root, &case.place)?;
+        let folder = path_of(&self.root.join(TESTS), &case.place)?;
         let observed: Vec<_> = case.observed.iter().map(yaml::print).collect();
         self.write(folder.join("parent.yaml"), yaml::print(&case.parent).as_bytes())?;
         if observed.is_empty() {
@@ -54,7 +58,7 @@ impl Folder<'_> {
         self.write(path, bytes)
     }
 
-    fn write(&mut self, path: PathBuf, bytes: &[u8]) -> Result<(), RecordError> {
+    pub(crate) fn write(&mut self, path: PathBuf, bytes: &[u8]) -> Result<(), RecordError> {
         let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
         let mode = if self.is_private { 0o600 } else { 0o644 };
         let open = || OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);

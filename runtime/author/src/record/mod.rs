@@ -1,6 +1,6 @@
 //! `metahook record`: live parents become cases of `metahook test`, with the objects that their hook is shown.
 
-mod folder;
+pub(crate) mod folder;
 pub mod reconciles;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ use folder::Folder;
 pub const MAX_PARENTS: usize = 100;
 
 /// Files beside the cases that no hook's key may name.
-const OWN_NAMES: [&str; 3] = ["controller.yaml", "crd.yaml", "tests"];
+pub(crate) const OWN_NAMES: [&str; 3] = ["controller.yaml", "crd.yaml", "tests"];
 
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {

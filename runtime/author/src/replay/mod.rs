@@ -1,5 +1,6 @@
 //! `metahook replay`: the calls of a recording made again, with the same requests, clocks and random numbers, and what they answer now.
 
+pub mod as_case;
 mod text;
 
 use std::collections::BTreeMap;
@@ -47,6 +48,8 @@ pub struct Recorded {
     pub calls: Vec<RecordedCall>,
     pub hooks: Vec<RecordedHook>,
     pub definitions: Vec<Value>,
+    /// It has no last line.
+    pub is_cut_off: bool,
     pub remarks: Vec<String>,
 }
 
@@ -56,7 +59,7 @@ impl Recorded {
     /// # Errors
     /// The file cannot be read, or is no recording of this form.
     pub fn read(path: &Path, mut file: impl BufRead) -> Result<Self, ReplayError> {
-        let (mut recorded, mut is_whole, mut number) = (Self::default(), false, 0);
+        let (mut recorded, mut number) = (Self { is_cut_off: true, ..Self::default() }, 0);
         loop {
             let mut line = Vec::new();
             let read = file.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
@@ -84,7 +87,7 @@ impl Recorded {
                     return Err(at("a second recording begins here".to_owned()));
                 }
                 Ok(RecordedLine::End(ending)) => {
-                    is_whole = true;
+                    recorded.is_cut_off = false;
                     if ending.lost > 0 {
                         let lost = format!("{} lines were lost when it was recorded", ending.lost);
                         recorded.remarks.push(lost);
@@ -97,15 +100,17 @@ impl Recorded {
         if number == 0 {
             return Err(ReplayError::NoRecording(path.to_owned()));
         }
-        if !is_whole {
-            let cut =
-                format!("the recording is cut off: it has no last line, and {} calls", recorded.calls.len());
-            recorded.remarks.push(cut);
+        if recorded.is_cut_off {
+            recorded.remarks.push(recorded.cut_off());
         }
         if recorded.calls.is_empty() {
             return Err(ReplayError::NoCall(path.to_owned()));
         }
         Ok(recorded)
+    }
+
+    fn cut_off(&self) -> String {
+        format!("the recording is cut off: it has no last line, and {} calls", self.calls.len())
     }
 }
 

@@ -21,6 +21,7 @@ mod json_schema;
 mod new;
 mod pack;
 mod render;
+mod replay;
 mod run;
 mod schema;
 mod shell;

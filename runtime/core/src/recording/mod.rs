@@ -174,7 +174,7 @@ impl RecordedCall {
 
     /// The source of the hook's random numbers; `None` where there is none that can be read.
     pub fn seed(&self) -> Option<[u8; 32]> {
-        STANDARD.decode(self.seed.as_ref()?).ok()?.try_into().ok()
+        read_seed(self.seed.as_ref()?)
     }
 
     /// Without the values of Secrets that its request or its answer shows, and without copies of mounted files. A seed goes with them: a
@@ -254,6 +254,11 @@ pub fn without_messages(mut trace: ReconcileTrace) -> ReconcileTrace {
 /// A seed as a recording has it.
 pub fn print_seed(seed: &[u8; 32]) -> String {
     STANDARD.encode(seed)
+}
+
+/// A seed that was printed.
+pub fn read_seed(text: &str) -> Option<[u8; 32]> {
+    STANDARD.decode(text).ok()?.try_into().ok()
 }
 
 #[cfg(test)]
