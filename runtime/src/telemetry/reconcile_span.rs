@@ -58,13 +58,15 @@ impl ReconcileSpan {
         named.is_sampled().then(|| named.trace_id().to_string())
     }
 
+    /// Whether the trace is sent, as only some are.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.context().span().is_recording()
+    }
+
     /// Sends the span and those of its steps.
     pub(crate) fn end(&self, trace: &ReconcileTrace, times: &[StepTime]) {
         let context = self.context();
         let span = context.span();
-        if !span.is_recording() {
-            return;
-        }
         for (step, time) in trace.steps.iter().zip(times) {
             let SpanFacts { name, attributes, error } = step_span(step);
             let step = self.tracer.span_builder(name).with_start_time(self.time(time.began));
@@ -99,7 +101,15 @@ impl ReconcileSpan {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Attributes that this thread made.
+    pub(crate) static ATTRIBUTES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 fn key_value((name, value): (&'static str, AttributeValue)) -> KeyValue {
+    #[cfg(test)]
+    ATTRIBUTES.set(ATTRIBUTES.get() + 1);
     let value = match value {
         AttributeValue::Text(text) => Value::from(text),
         AttributeValue::Number(number) => Value::from(i64::try_from(number).unwrap_or(i64::MAX)),
