@@ -82,7 +82,12 @@ mod tests {
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
     use opentelemetry_sdk::trace::SdkTracerProvider;
     use prost::Message as _;
+    use tokio::io::{AsyncRead, AsyncWrite};
     use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::rustls::ServerConfig;
+    use tokio_rustls::rustls::crypto::ring;
+    use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
     use super::*;
     use crate::hook::web::RedirectPolicy;
@@ -94,20 +99,30 @@ mod tests {
     type Asked = Arc<Mutex<Vec<Request<Bytes>>>>;
 
     /// A collector that speaks gRPC, and answers with this status of gRPC.
-    async fn collector(status: &'static str) -> (SocketAddr, Asked) {
+    async fn collector(status: &'static str, tls: Option<TlsAcceptor>) -> (SocketAddr, Asked) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let (address, asked) = (listener.local_addr().unwrap(), Asked::default());
         let all = Arc::clone(&asked);
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let all = Arc::clone(&all);
-                let service = service_fn(move |request| answer(request, Arc::clone(&all), status));
-                let server = http2::Builder::new(TokioExecutor::new());
-                tokio::spawn(server.serve_connection(TokioIo::new(stream), service));
+                match &tls {
+                    None => serve(stream, Arc::clone(&all), status),
+                    Some(tls) => serve(tls.accept(stream).await.unwrap(), Arc::clone(&all), status),
+                }
             }
         });
         (address, asked)
+    }
+
+    fn serve(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        asked: Asked,
+        status: &'static str,
+    ) {
+        let service = service_fn(move |request| answer(request, Arc::clone(&asked), status));
+        let server = http2::Builder::new(TokioExecutor::new());
+        tokio::spawn(server.serve_connection(TokioIo::new(stream), service));
     }
 
     async fn answer(
@@ -138,7 +153,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_collector_gets_spans_over_grpc() {
-        let (address, asked) = collector("0").await;
+        let (address, asked) = collector("0", None).await;
         let spans = Spans::start(&settings(&format!("http://{address}")).0, &pools()).unwrap();
         spans.tracer.start("reconcile").end();
         spans.flush().await;
@@ -160,6 +175,26 @@ mod tests {
         assert_eq!(of_resource.scope_spans[0].spans[0].name, "reconcile");
         let resource = format!("{:?}", of_resource.resource);
         assert!(resource.contains("service.name") && resource.contains("\"metahook\""), "{resource}");
+    }
+
+    #[tokio::test]
+    async fn a_collector_over_tls_is_trusted_by_its_certificate() {
+        let rcgen::CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
+        let tls = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let tls = tls.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let mut tls = tls.with_single_cert(vec![cert.der().clone()], key).unwrap();
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let (address, asked) = collector("0", Some(Arc::new(tls).into())).await;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), cert.pem()).unwrap();
+        let certificate = Some(file.path().to_owned());
+        let settings = settings(&format!("https://{address}")).0;
+        let spans = Spans::start(&CollectorSettings { certificate, ..settings }, &pools()).unwrap();
+        spans.tracer.start("reconcile").end();
+        spans.flush().await;
+        assert_eq!(lock(&asked)[0].uri().scheme_str(), Some("https"));
     }
 
     /// Keeps spans.
@@ -186,7 +221,7 @@ mod tests {
 
     #[tokio::test]
     async fn why_spans_were_not_sent_is_told() {
-        let (refusing, asked) = collector("16").await;
+        let (refusing, asked) = collector("16", None).await;
         let refused = error(&format!("http://{refusing}")).await;
         assert!(refused.contains("Unauthenticated"), "{refused}");
         assert_eq!(lock(&asked).len(), 1, "it is not asked again");
