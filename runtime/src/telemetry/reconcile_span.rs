@@ -68,7 +68,7 @@ impl ReconcileSpan {
         let context = self.context();
         let span = context.span();
         for (step, time) in trace.steps.iter().zip(times) {
-            let SpanFacts { name, attributes, error } = step_span(step);
+            let SpanFacts { name, attributes, error } = made(step_span(step));
             let step = self.tracer.span_builder(name).with_start_time(self.time(time.began));
             let step = step.with_attributes(attributes.into_iter().map(key_value));
             let mut step = step.start_with_context(&self.tracer, context);
@@ -77,7 +77,7 @@ impl ReconcileSpan {
             }
             step.end_with_timestamp(self.time(time.ended));
         }
-        let SpanFacts { attributes, error, .. } = reconcile_span(trace);
+        let SpanFacts { attributes, error, .. } = made(reconcile_span(trace));
         span.set_attributes(attributes.into_iter().map(key_value));
         if let Some(error) = error {
             span.set_status(Status::error(error));
@@ -107,9 +107,14 @@ thread_local! {
     pub(crate) static ATTRIBUTES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-fn key_value((name, value): (&'static str, AttributeValue)) -> KeyValue {
+/// What is said of a span; tests count its attributes.
+fn made(facts: SpanFacts) -> SpanFacts {
     #[cfg(test)]
-    ATTRIBUTES.set(ATTRIBUTES.get() + 1);
+    ATTRIBUTES.set(ATTRIBUTES.get() + facts.attributes.len());
+    facts
+}
+
+fn key_value((name, value): (&'static str, AttributeValue)) -> KeyValue {
     let value = match value {
         AttributeValue::Text(text) => Value::from(text),
         AttributeValue::Number(number) => Value::from(i64::try_from(number).unwrap_or(i64::MAX)),

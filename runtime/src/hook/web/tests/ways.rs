@@ -262,9 +262,10 @@ async fn a_proxy_makes_a_tunnel_for_what_is_not_http() {
     let pools = Pools::with(Resolver::At(at), proxies(at), MAX_ANSWER, RedirectPolicy::Any);
     let mut connector = pools.tunnels_trusting_pem(None).unwrap();
     let connection = connector.call("http://far.example:4317".parse().unwrap()).await.unwrap();
+    assert!(!connection.connected().is_proxied(), "it is spoken to as to the server itself");
+    drop(connection);
     let (requests, _open) = served.await.unwrap();
     assert!(requests[0].starts_with("CONNECT far.example:4317 "), "{}", requests[0]);
-    assert!(!connection.connected().is_proxied(), "it is spoken to as to the server itself");
 }
 
 pub(super) type Certified = (CertificateDer<'static>, PrivateKeyDer<'static>);
