@@ -35,7 +35,7 @@ use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
 use crate::hook::web::{Pools, RedirectPolicy};
 use crate::inspection::{Inspected, InspectionSettings};
-use crate::memory::{MemoryBudget, default_budget, default_cache_budget};
+use crate::memory::{MemoryBudget, TracesTooLarge, default_budget, default_cache_budget};
 use crate::spans::{Spans, SpansError};
 use crate::store::Stores;
 use crate::store::budget::CacheBudget;
@@ -64,7 +64,7 @@ pub struct Settings {
     pub hook_policy: HookPolicy,
     /// Bytes that the files of all mounts may take.
     pub mount_memory: u64,
-    /// Bytes that reconciles may take; what the cgroup's limit leaves when absent.
+    /// Bytes that reconciles and their traces may take; what the cgroup's limit leaves when absent.
     pub memory_budget: Option<u64>,
     /// Bytes that caches may take; half of the cgroup's limit when absent.
     pub cache_budget: Option<u64>,
@@ -106,6 +106,8 @@ pub enum ServeError {
     Listen(#[from] ListenError),
     #[error(transparent)]
     Spans(#[from] SpansError),
+    #[error(transparent)]
+    Memory(#[from] TracesTooLarge),
     #[error("no thread for probes can be started")]
     Probes(#[source] std::io::Error),
 }
@@ -134,6 +136,7 @@ pub async fn serve_dev(
 
 async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken) -> Result<(), ServeError> {
     let (background, ready) = (CancellationToken::new(), watch::Sender::new(false));
+    let memory = memory_budget(&settings)?;
     let pools = Pools::new(settings.options.max_webhook_answer, settings.webhook_redirects);
     let spans = Spans::of_environment(&pools)?;
     let (scrapes, inspected) = listen(&settings, &ready, &background).await?;
@@ -144,7 +147,6 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
     }
     // Controllers may be listed much later: their definitions or the right to list them may be missing for as long.
     ready.send_replace(true);
-    let memory = memory_budget(&settings);
     let Role { key, others, hosting, module, observer } = Role::of(dev, &api, &settings.selector).await?;
     let InstallationKey { key, lasting } = key;
     let modules = Arc::new(module_registry(&settings, lasting.then(|| SealKey::of(&key)))?);
@@ -153,7 +155,9 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
     }
     let mut election = ElectionTask::start(&api);
     let caches = cache_budget(&settings);
-    let metrics = server_metrics(&api, &modules, (&memory, &caches), &others);
+    let traces = inspected.traces();
+    let metrics =
+        server_metrics(&api, &modules, (&memory, &caches), &others).with_traces(move || traces.bytes());
     if let Some(listener) = scrapes {
         tokio::spawn(http::serve_metrics(listener, metrics.clone(), background.clone()));
     }
@@ -322,9 +326,10 @@ fn cache_budget(settings: &Settings) -> CacheBudget {
 }
 
 /// The budget of all reconciles. Compilations are processes of their own, in the same cgroup.
-fn memory_budget(settings: &Settings) -> MemoryBudget {
+fn memory_budget(settings: &Settings) -> Result<MemoryBudget, TracesTooLarge> {
     let others = settings.mount_memory + settings.modules.bounds.compile_memory;
-    let bytes = settings.memory_budget.unwrap_or_else(|| default_budget(others));
-    tracing::info!(bytes, "memory budget");
-    MemoryBudget::new(bytes)
+    let traces = settings.inspection.as_ref().map_or(0, |inspection| inspection.trace_memory as u64);
+    let budget = MemoryBudget::beside_traces(settings.memory_budget, || default_budget(others), traces)?;
+    tracing::info!(bytes = budget.figures().budget, traces, "memory budget");
+    Ok(budget)
 }

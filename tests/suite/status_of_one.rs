@@ -44,6 +44,9 @@ pub(crate) async fn two_of_three_fail(
     let hook = hook.await?;
     let server = free_address()?;
     test.server().flag(&format!("--inspection-address={server}"));
+    for flag in ["--memory-budget=600Mi", "--trace-memory-max=8Mi"] {
+        test.server().flag(flag);
+    }
     test.serve()?;
     test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(Hook::webhook(&hook.url("/"))))
         .await?;
@@ -65,6 +68,9 @@ pub(crate) async fn a_controller_is_shown_with_the_parents_that_fail(test: &mut 
         "s ago: HookAnswer: ".to_owned(),
         format!("\n      {}\n", named.join(", ")),
         "\nSlowest of the latest reconciles:\n".to_owned(),
+        // Traces count in the budget.
+        " of 592Mi; traces ".to_owned(),
+        " of 8Mi\n".to_owned(),
     ];
     let said = until_shown(test, server, &says).await?;
     ensure!(said.contains("\ncalls       since the controller was started: "), "no calls: {said}");
@@ -86,7 +92,18 @@ pub(crate) async fn a_controller_is_shown_with_the_parents_that_fail(test: &mut 
             && failed.contains("does not answer"),
         "{failed}"
     );
+    traces_leave_something_of_the_budget(test, server).await?;
     test.server().start().map(drop)
+}
+
+async fn traces_leave_something_of_the_budget(test: &mut Fixture, server: SocketAddr) -> Result<()> {
+    let inspected = format!("--inspection-address={server}");
+    let line = ["serve", &inspected, "--memory-budget=4Mi", "--trace-memory-max=4Mi"];
+    let refused = test.server().run(&line).await.err().context("a server without memory for reconciles")?;
+    let refused = format!("{refused:#}");
+    let says = "--trace-memory-max is 4Mi, and --memory-budget, in which it counts, is 4Mi: lower the one";
+    ensure!(refused.contains(says), "{refused}");
+    Ok(())
 }
 
 /// A webhook that counts in the status: no parent fails, and the controller is not well.

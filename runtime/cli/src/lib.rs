@@ -175,7 +175,7 @@ pub struct Serve {
     /// Calls of hooks that run at once; two per core when absent. One controller gets at most a quarter of them, and a call that runs for 250 ms while others wait hands its place on.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub hook_concurrency: Option<u16>,
-    /// Memory that reconciles may take at once; when absent three quarters of what the cgroup's memory limit leaves beside mounts and a compilation, or 512Mi without a limit. One reconcile may have three quarters of it.
+    /// Memory that reconciles may take at once, with the traces of --trace-memory-max; when absent three quarters of what the cgroup's memory limit leaves beside mounts and a compilation, or 512Mi without a limit. One reconcile may have three quarters of what traces leave.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory_budget: Option<u64>,
     /// Memory that the caches of all watched objects may take; when absent half of the cgroup's memory limit, or any without a limit. Beyond it the controllers of the largest kind stop, with the reason `CacheTooLarge`.
@@ -218,7 +218,7 @@ pub struct Serve {
     /// Address where `metahook explain` looks into the server, on localhost, for example `127.0.0.1:9797`; 0 turns it off.
     #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = local_address)]
     pub inspection_address: Address,
-    /// Memory that the traces of the latest reconciles take, which `metahook explain` shows; where --inspection-address is 0 there are none.
+    /// Memory that the traces of the latest reconciles take, which `metahook explain` shows; it counts in --memory-budget, and has to be less. Where --inspection-address is 0 there are none.
     #[arg(long, value_name = "BYTES", default_value = "4Mi", value_parser = bytes)]
     pub trace_memory_max: u64,
     /// Format of the log.

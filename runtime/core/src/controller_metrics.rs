@@ -74,12 +74,16 @@ table! {
     Watches = ("watches", MetricKind::Gauge, "");
     /// Watches of the API server that fail now, because the server cannot list or cannot watch.
     WatchesBroken = ("watches_broken", MetricKind::Gauge, "");
-    /// Memory that reconciles may take at once.
+    /// Memory that reconciles may take at once: what `--memory-budget` leaves beside traces.
     MemoryBudget = ("memory_budget_bytes", MetricKind::Gauge, "");
     /// Memory that reconciles have reserved.
     MemoryReserved = ("memory_reserved_bytes", MetricKind::Gauge, "");
     /// Most memory that reconciles had reserved at once.
     MemoryReservedMax = ("memory_reserved_max_bytes", MetricKind::Gauge, "");
+    /// Memory that the traces of the latest reconciles take.
+    TraceMemory = ("trace_memory_bytes", MetricKind::Gauge, "");
+    /// Memory that the traces of the latest reconciles may take; 0 where the server keeps none.
+    TraceMemoryMax = ("trace_memory_max_bytes", MetricKind::Gauge, "");
     /// Memory that the caches of all watched objects may take; 0 is no limit.
     CacheBudget = ("cache_budget_bytes", MetricKind::Gauge, "");
     /// Memory that the cached objects of a kind take, estimated.

@@ -73,6 +73,67 @@ fn panels_have_ids_and_places_of_their_own() {
     }
 }
 
+/// A text that is not empty.
+fn has_text(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| !text.is_empty())
+}
+
+#[test]
+fn grafana_can_import_it() {
+    let dashboard = dashboard();
+    // From this version on data sources are named by type and uid, as here; Grafana would rewrite an older one.
+    assert!(dashboard["schemaVersion"].as_u64().unwrap() >= 36);
+    // The id of a Grafana's database would replace another dashboard there.
+    assert!(dashboard.get("id").is_none_or(Value::is_null), "{}", dashboard["id"]);
+    let uid = dashboard["uid"].as_str().unwrap();
+    assert!(!uid.is_empty() && uid.len() <= 40, "{uid}");
+    assert!(has_text(&dashboard["title"]));
+    // What an export for other people has: then the import asks for it, and a folder of dashboards does not work.
+    assert!(dashboard.get("__inputs").is_none());
+    for panel in dashboard["panels"].as_array().unwrap() {
+        assert!(has_text(&panel["type"]) && has_text(&panel["title"]), "{panel}");
+        // A row that is open has its panels beside it.
+        let inner = panel["panels"].as_array();
+        assert!(inner.is_none_or(Vec::is_empty), "{panel}");
+        assert_eq!(panel["type"] == "row", panel["targets"].is_null(), "{panel}");
+    }
+}
+
+#[test]
+fn each_target_has_an_expression_and_a_name_of_its_own() {
+    for panel in panels() {
+        let targets = panel["targets"].as_array().unwrap();
+        assert!(!targets.is_empty(), "{panel}");
+        let mut names = BTreeSet::new();
+        for target in targets {
+            assert!(has_text(&target["expr"]), "{target}");
+            assert!(has_text(&target["refId"]) && names.insert(target["refId"].as_str()), "{panel}");
+            assert!(
+                ["time_series", "table", "heatmap"].map(Value::from).contains(&target["format"]),
+                "{target}"
+            );
+        }
+    }
+}
+
+#[test]
+fn each_variable_that_is_used_is_there() {
+    let dashboard = dashboard();
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let known: BTreeSet<_> = variables.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(known.len(), variables.len());
+    let source = variables.iter().find(|it| it["name"] == "datasource").unwrap();
+    assert_eq!((&source["type"], &source["query"]), (&json!("datasource"), &json!("prometheus")));
+    let text = dashboard.to_string();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let named = text.split('$').skip(1).map(|rest| rest.trim_start_matches('{').split(|c| !is_name(c)));
+    let named: BTreeSet<_> = named.filter_map(|mut words| Some(words.next()?.to_owned())).collect();
+    // `$` ends a regular expression, too.
+    let is_own = |name: &String| !name.is_empty() && !name.starts_with("__");
+    let used: BTreeSet<_> = named.into_iter().filter(is_own).collect();
+    assert_eq!(used, known);
+}
+
 #[test]
 fn each_alert_has_a_panel_that_turns_red_with_it() {
     let rules: Value = serde_saphyr::from_str(&read("manifests/observability/rules.yaml")).unwrap();

@@ -73,6 +73,11 @@ impl Traces {
         self.kept.as_ref().map(|kept| &kept.recordings)
     }
 
+    /// Bytes of all traces, and their bound.
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        self.kept.as_ref().map(|kept| lock(&kept.recent).bytes()).unwrap_or_default()
+    }
+
     pub(crate) fn of_controller(
         &self,
         (kind, name): (&str, &str),
@@ -93,6 +98,11 @@ impl Traces {
 }
 
 impl ControllerTraces {
+    /// Whether traces are kept, and not only sent.
+    pub(crate) fn are_kept(&self) -> bool {
+        self.all.kept.is_some()
+    }
+
     /// Whether somebody wants the steps of reconciles.
     pub(crate) fn are_wanted(&self) -> bool {
         self.all.kept.is_some() || self.all.spans.is_some()
@@ -219,5 +229,7 @@ mod tests {
         let unread = std::iter::from_fn(|| -> Option<(&Key, ReconcileCause)> { panic!("it is read") });
         traces.count_settled(unread);
         traces.add(|| panic!("it is made"));
+        assert!(!traces.are_wanted() && !traces.are_kept());
+        assert!(traces.begin_span(|| panic!("the clock is read")).is_none());
     }
 }

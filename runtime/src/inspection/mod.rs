@@ -75,6 +75,11 @@ impl Inspected {
         Ok(Self(Some((listener, Traces::keeping(settings.trace_memory)))))
     }
 
+    /// The traces that will be kept.
+    pub(crate) fn traces(&self) -> Traces {
+        self.0.as_ref().map(|(_, traces)| traces.clone()).unwrap_or_default()
+    }
+
     /// Answers until `stop`; the traces are filled by controllers.
     pub(crate) fn start(
         self,

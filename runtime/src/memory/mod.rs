@@ -52,13 +52,27 @@ pub struct MemoryShort;
 /// A reconcile that needs more than any may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the reconcile wants {} of memory, and one may have {}, three quarters of --memory-budget: let the hook answer with less, or raise the flag and the server's memory limit",
+    "the reconcile wants {} of memory, and one may have {}, three quarters of what --memory-budget leaves beside traces: let the hook answer with less, or raise the flag and the server's memory limit",
     print_bytes(wanted.next_multiple_of(1 << 20)),
     print_bytes(*max)
 )]
 pub(crate) struct MemoryTooLarge {
     wanted: u64,
     max: u64,
+}
+
+/// The traces of reconciles would leave reconciles nothing of the budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "--trace-memory-max is {}, and --memory-budget, in which it counts, is {}{}: lower the one, or raise the other and the server's memory limit",
+    print_bytes(*traces),
+    print_bytes(*budget),
+    if *is_default { " by default" } else { "" }
+)]
+pub struct TracesTooLarge {
+    traces: u64,
+    budget: u64,
+    is_default: bool,
 }
 
 /// A reservation in line; leaves it when dropped.
@@ -72,6 +86,25 @@ struct QueuedReservation<'a> {
 impl MemoryBudget {
     pub(crate) fn new(bytes: u64) -> Self {
         Self(Arc::new(Mutex::new(State { accounts: MemoryAccounts::new(bytes), waiting: BTreeMap::new() })))
+    }
+
+    /// The budget that traces leave to reconciles. Traces are held as long as the server runs, so their bound is charged from
+    /// the beginning.
+    ///
+    /// `given`: what reconciles and traces may take together; `default` when absent. `traces`: bytes that traces may take.
+    ///
+    /// # Errors
+    /// Traces may take all of it.
+    pub(crate) fn beside_traces(
+        given: Option<u64>,
+        default: impl FnOnce() -> u64,
+        traces: u64,
+    ) -> Result<Self, TracesTooLarge> {
+        let budget = given.unwrap_or_else(default);
+        match budget.checked_sub(traces).filter(|left| *left > 0) {
+            Some(left) => Ok(Self::new(left)),
+            None => Err(TracesTooLarge { traces, budget, is_default: given.is_none() }),
+        }
     }
 
     pub(crate) fn figures(&self) -> MemoryFigures {
@@ -286,8 +319,36 @@ mod tests {
         let error = budget.reserve(&controller(), 49 * MIB).await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the reconcile wants 49Mi of memory, and one may have 48Mi, three quarters of --memory-budget: let the hook answer with less, or raise the flag and the server's memory limit"
+            "the reconcile wants 49Mi of memory, and one may have 48Mi, three quarters of what --memory-budget leaves beside traces: let the hook answer with less, or raise the flag and the server's memory limit"
         );
         Reservation::default().charge(usize::MAX).unwrap();
+    }
+
+    #[test]
+    fn traces_are_charged_and_have_to_leave_something() {
+        let budget = |given, traces| {
+            let budget = MemoryBudget::beside_traces(given, || 64 * MIB, traces);
+            budget.map(|budget| budget.figures().budget).map_err(|error| error.to_string())
+        };
+        for (given, traces, left) in [
+            (Some(16 * MIB), 4 * MIB, 12 * MIB),
+            (Some(16 * MIB), 0, 16 * MIB),
+            (None, 4 * MIB, 60 * MIB),
+            (Some(16 * MIB), 16 * MIB - 1, 1),
+        ] {
+            assert_eq!(budget(given, traces), Ok(left), "{given:?} {traces}");
+        }
+        for (given, traces, printed) in
+            [(Some(16 * MIB), 16 * MIB, "16Mi"), (Some(16 * MIB), 16 * MIB + 1, "16777217")]
+        {
+            assert_eq!(
+                budget(given, traces).unwrap_err(),
+                format!(
+                    "--trace-memory-max is {printed}, and --memory-budget, in which it counts, is 16Mi: lower the one, or raise the other and the server's memory limit"
+                )
+            );
+        }
+        let error = budget(None, u64::MAX).unwrap_err();
+        assert!(error.contains("is 64Mi by default: lower"), "{error}");
     }
 }

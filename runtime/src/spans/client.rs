@@ -1,8 +1,8 @@
 //! The client that brings spans to the collector, over the connections that webhooks have: proxies and TLS are the same.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::PROXY_AUTHORIZATION;
@@ -12,15 +12,13 @@ use opentelemetry_http::{HttpClient, HttpError};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::{CollectorSettings, SpansError};
+use super::SpansError;
+use super::settings::CollectorSettings;
+use super::warnings::Warnings;
 use crate::hook::web::{Pool, Pools};
-use crate::sync::lock;
 
 /// Bytes of an answer.
 const MAX_ANSWER: usize = 64 << 10;
-
-/// A collector that fails is reported this often.
-const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
 pub(super) struct CollectorClient {
     pool: Pool,
@@ -28,26 +26,15 @@ pub(super) struct CollectorClient {
     timeout: Duration,
     /// The SDK sends from a thread of its own, which has no runtime.
     runtime: Handle,
-    last_warning: Mutex<Option<Instant>>,
+    warnings: Warnings,
 }
 
 impl CollectorClient {
     pub(super) fn new(settings: &CollectorSettings, pools: &Arc<Pools>) -> Result<Self, SpansError> {
-        let read = |path: &std::path::PathBuf| {
-            std::fs::read(path).map_err(|error| SpansError::Tls(format!("{}: {error}", path.display())))
-        };
-        let pem = settings.certificate.as_ref().map(read).transpose()?;
+        let pem = settings.certificate()?;
         let pool = pools.trusting_pem(pem.as_deref()).map_err(SpansError::Tls)?;
         let (timeout, runtime) = (settings.timeout, Handle::current());
-        Ok(Self { pool, pools: Arc::clone(pools), timeout, runtime, last_warning: Mutex::default() })
-    }
-
-    fn warn(&self, why: &str) {
-        let mut last = lock(&self.last_warning);
-        if last.is_none_or(|last| last.elapsed() >= WARNING_INTERVAL) {
-            *last = Some(Instant::now());
-            tracing::warn!(why, "spans were not sent to the collector (OTEL_EXPORTER_OTLP_ENDPOINT)");
-        }
+        Ok(Self { pool, pools: Arc::clone(pools), timeout, runtime, warnings: Warnings::default() })
     }
 }
 
@@ -72,8 +59,8 @@ impl HttpClient for CollectorClient {
         };
         match &answer {
             Ok(answer) if answer.status().is_success() => {}
-            Ok(answer) => self.warn(&format!("its answer has the status {}", answer.status())),
-            Err(error) => self.warn(&crate::telemetry::error_chain(&**error)),
+            Ok(answer) => self.warnings.warn(&format!("its answer has the status {}", answer.status())),
+            Err(error) => self.warnings.warn(&crate::telemetry::error_chain(&**error)),
         }
         answer
     }

@@ -45,6 +45,7 @@ pub struct Metrics {
     watches: OpenWatches,
     memory: Arc<dyn Fn() -> MemoryFigures + Send + Sync>,
     caches: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
+    traces: Arc<dyn Fn() -> (usize, usize) + Send + Sync>,
     election: Option<Leads>,
     others: Arc<dyn Fn() -> bool + Send + Sync>,
 }
@@ -94,6 +95,7 @@ impl Metrics {
             watches: OpenWatches::default(),
             memory: Arc::new(MemoryFigures::default),
             caches: Arc::new(CacheFigures::default),
+            traces: Arc::new(<(usize, usize)>::default),
             election: None,
             others: Arc::new(|| false),
         }
@@ -114,6 +116,11 @@ impl Metrics {
     /// Adds the figures of the caches.
     pub(crate) fn with_caches(self, caches: impl Fn() -> CacheFigures + Send + Sync + 'static) -> Self {
         Self { caches: Arc::new(caches), ..self }
+    }
+
+    /// Adds the bytes of the traces that the server keeps, and their bound.
+    pub(crate) fn with_traces(self, traces: impl Fn() -> (usize, usize) + Send + Sync + 'static) -> Self {
+        Self { traces: Arc::new(traces), ..self }
     }
 
     /// Adds the figures of a server that takes part in a leader election.
@@ -258,7 +265,7 @@ impl Metrics {
 
     /// Encodes the metrics that belong to no controller alone.
     fn encode_server(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let (memory, caches) = ((self.memory)(), (self.caches)());
+        let (memory, caches, traces) = ((self.memory)(), (self.caches)(), (self.traces)());
         for (metric, value) in [
             (Metric::ModuleCompilations, (self.compilations)()),
             (Metric::MemoryWaits, memory.waits),
@@ -273,6 +280,8 @@ impl Metrics {
             (Metric::MemoryBudget, memory.budget),
             (Metric::MemoryReserved, memory.reserved),
             (Metric::MemoryReservedMax, memory.most_reserved),
+            (Metric::TraceMemory, traces.0 as u64),
+            (Metric::TraceMemoryMax, traces.1 as u64),
             (Metric::CacheBudget, caches.budget.unwrap_or_default()),
         ] {
             let value = i64::try_from(value).unwrap_or(i64::MAX);
@@ -325,7 +334,7 @@ mod tests {
     #[test]
     fn a_scrape_holds_the_counts_of_running_controllers() {
         let metrics = Metrics::new(|| 3);
-        let metrics = metrics.with_election("metacontroller", || true);
+        let metrics = metrics.with_election("metacontroller", || true).with_traces(|| (12, 4096));
         let meter = metrics.meter("CompositeController", "c");
         let took = Duration::from_micros(30);
         let (hook, version) = (HookName::Sync, None);
@@ -352,6 +361,8 @@ mod tests {
             format!("metahook_parents_paused{{{labels}}} 4"),
             format!("metahook_parents_failing{{{labels}}} 5"),
             "metahook_watches 0".to_owned(),
+            "metahook_trace_memory_bytes 12".to_owned(),
+            "metahook_trace_memory_max_bytes 4096".to_owned(),
             "metahook_watches_broken 0".to_owned(),
             r#"leader_election_master_status{name="metacontroller"} 1"#.to_owned(),
             "# EOF".to_owned(),

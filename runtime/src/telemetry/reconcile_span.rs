@@ -58,15 +58,17 @@ impl ReconcileSpan {
         named.is_sampled().then(|| named.trace_id().to_string())
     }
 
+    /// Whether the trace is sent, as only some are.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.context().span().is_recording()
+    }
+
     /// Sends the span and those of its steps.
     pub(crate) fn end(&self, trace: &ReconcileTrace, times: &[StepTime]) {
         let context = self.context();
         let span = context.span();
-        if !span.is_recording() {
-            return;
-        }
         for (step, time) in trace.steps.iter().zip(times) {
-            let SpanFacts { name, attributes, error } = step_span(step);
+            let SpanFacts { name, attributes, error } = made(step_span(step));
             let step = self.tracer.span_builder(name).with_start_time(self.time(time.began));
             let step = step.with_attributes(attributes.into_iter().map(key_value));
             let mut step = step.start_with_context(&self.tracer, context);
@@ -75,7 +77,7 @@ impl ReconcileSpan {
             }
             step.end_with_timestamp(self.time(time.ended));
         }
-        let SpanFacts { attributes, error, .. } = reconcile_span(trace);
+        let SpanFacts { attributes, error, .. } = made(reconcile_span(trace));
         span.set_attributes(attributes.into_iter().map(key_value));
         if let Some(error) = error {
             span.set_status(Status::error(error));
@@ -97,6 +99,19 @@ impl ReconcileSpan {
     fn time(&self, clock: Duration) -> SystemTime {
         self.began + clock.saturating_sub(self.clock)
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Attributes that this thread made.
+    pub(crate) static ATTRIBUTES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// What is said of a span; tests count its attributes.
+fn made(facts: SpanFacts) -> SpanFacts {
+    #[cfg(test)]
+    ATTRIBUTES.set(ATTRIBUTES.get() + facts.attributes.len());
+    facts
 }
 
 fn key_value((name, value): (&'static str, AttributeValue)) -> KeyValue {

@@ -68,7 +68,9 @@ impl Reconciler {
 
     /// Keeps the trace of a reconcile that ended, and sends its spans.
     pub(super) fn trace(&self, parent: &Object, course: Course, end: TraceEnd, outcome: Outcome) {
-        if !self.data.traces.are_wanted() {
+        // Nothing is made that nobody keeps or sends.
+        let span = reconcile_span::current().filter(|span| span.is_sent());
+        if span.is_none() && !self.data.traces.are_kept() {
             return;
         }
         let resource = &self.data.parents.resource;
@@ -89,7 +91,7 @@ impl Reconciler {
             next_resync: self.until_resync(outcome),
         };
         let (trace, times) = ReconcileTrace::new(reconciled, &steps, left_out);
-        if let Some(span) = reconcile_span::current() {
+        if let Some(span) = span {
             span.end(&trace, &times);
         }
         self.data.traces.add(|| (&parent.key, PrintedTrace::new((resource, &parent.key), trace)));
@@ -135,5 +137,48 @@ impl Reconciler {
                 end,
             }))
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metahook_core::api::PAUSED;
+    use metahook_core::cache::CacheEvent;
+    use opentelemetry_sdk::trace::Sampler;
+    use serde_json::json;
+
+    use super::*;
+    use crate::controller::reconcile::testing::{Scenario, body, parents};
+    use crate::controller::traces::Traces;
+    use crate::spans::Spans;
+    use crate::telemetry::reconcile_span::ATTRIBUTES;
+
+    /// Attributes that the reconcile of a paused parent makes.
+    async fn attributes(traces: Traces) -> usize {
+        let scenario = Scenario::traced(traces);
+        let mut parent = body(&parents(), "1");
+        parent["metadata"]["annotations"] = json!({ PAUSED: "true" });
+        let parent = Object::parse(&parent.to_string(), None).unwrap();
+        let key = parent.key.clone();
+        scenario.store(&parents()).observe_write(vec![CacheEvent::Applied(parent)]);
+        let before = ATTRIBUTES.get();
+        let outcome = scenario.reconciler.reconcile(&key, RetryState::default()).await;
+        assert_eq!(outcome, Outcome::Settled(None));
+        ATTRIBUTES.get() - before
+    }
+
+    #[tokio::test]
+    async fn attributes_of_spans_are_made_only_where_they_are_sent() {
+        let sampled = |sampler| Some(Spans::sampled_by(sampler));
+        for (what, traces) in [
+            ("nothing is kept or sent", Traces::default()),
+            ("traces are kept", Traces::keeping(1 << 20)),
+            ("none is sampled", Traces::default().sending(sampled(Sampler::AlwaysOff))),
+            ("kept, none is sampled", Traces::keeping(1 << 20).sending(sampled(Sampler::AlwaysOff))),
+        ] {
+            assert_eq!(attributes(traces).await, 0, "{what}");
+        }
+        let sent = attributes(Traces::default().sending(sampled(Sampler::AlwaysOn))).await;
+        assert!(sent > 3, "{sent}");
     }
 }

@@ -160,8 +160,20 @@ impl Scenario {
         Self { requests, reconciler: Self::over(kind, api).reconciler }
     }
 
+    /// A controller that has these consumers of its reconciles' steps.
+    pub(super) fn traced(traces: Traces) -> Self {
+        let requests = Requests::default();
+        let api =
+            fake::recording(&requests, |request| response(request.method(), request.uri().path(), Some(200)));
+        let context = Context { traces, ..context(api) };
+        Self { requests, reconciler: Self::within(COMPOSITE, &context).reconciler }
+    }
+
     fn over(kind: KindConfig, api: ApiClient) -> ParentQueue {
-        let context = context(api);
+        Self::within(kind, &context(api))
+    }
+
+    fn within(kind: KindConfig, context: &Context) -> ParentQueue {
         let stores = &context.cluster.stores;
         let sync = HookConfig::wasm(HookVersion::V1, None);
         let data = Arc::new(ControllerData {
@@ -216,7 +228,7 @@ impl Scenario {
             shadows: None,
         };
         let throttle = Throttle::new(SelfTriggerLimits::default());
-        ParentQueue::new(hooks, None, &context, false, throttle)
+        ParentQueue::new(hooks, None, context, false, throttle)
     }
 
     pub(super) fn data(&self) -> &ControllerData {

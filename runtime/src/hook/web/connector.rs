@@ -54,6 +54,8 @@ pub(crate) struct Connector {
     tcp: HttpConnector<Resolver>,
     tls: TlsConnector,
     proxies: Proxies,
+    /// A proxy makes a tunnel for connections without TLS, too.
+    by_tunnels: bool,
     /// Connections that are open.
     open: Arc<AtomicUsize>,
 }
@@ -93,7 +95,12 @@ impl Connector {
         let mut tcp = HttpConnector::new_with_resolver(resolver);
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        Self { tcp, tls: tls.into(), proxies, open: Arc::default() }
+        Self { tcp, tls: tls.into(), proxies, by_tunnels: false, open: Arc::default() }
+    }
+
+    /// A proxy makes a tunnel for connections without TLS, too: it may not know what is spoken on them.
+    pub(super) fn by_tunnels(self) -> Self {
+        Self { by_tunnels: true, ..self }
     }
 
     async fn connect(mut self, to: Uri) -> Result<WebConnection, BoxError> {
@@ -102,7 +109,7 @@ impl Connector {
         }
         let is_tls = to.scheme_str() == Some("https");
         let proxy = self.proxies.towards(&to)?;
-        let asks_proxy = proxy.is_some() && !is_tls;
+        let asks_proxy = proxy.is_some() && !is_tls && !self.by_tunnels;
         let tcp = match proxy {
             None => self.tcp.call(to.clone()).await?,
             Some(proxy) => {
@@ -123,10 +130,10 @@ impl Connector {
     }
 
     async fn by_proxy(&mut self, proxy: &Proxy, to: &Uri) -> Result<TcpConnection, BoxError> {
-        Ok(match to.scheme_str() {
-            Some("https") => proxy.tunnel(self.tcp.clone()).call(to.clone()).await?,
-            _ => self.tcp.call(proxy.uri().clone()).await?,
-        })
+        if self.by_tunnels || to.scheme_str() == Some("https") {
+            return Ok(proxy.tunnel(self.tcp.clone()).call(to.clone()).await?);
+        }
+        Ok(self.tcp.call(proxy.uri().clone()).await?)
     }
 }
 

@@ -84,8 +84,7 @@ impl Pools {
         if let Some(pool) = in_use.get(&digest).and_then(Weak::upgrade) {
             return Ok(pool);
         }
-        let system = self.system.get_or_init(|| rustls_native_certs::load_native_certs().certs);
-        let pool = Arc::new(self.pool(settings.config(system)?));
+        let pool = Arc::new(self.pool(settings.config(self.system())?));
         in_use.insert(digest, Arc::downgrade(&pool));
         Ok(pool)
     }
@@ -95,10 +94,21 @@ impl Pools {
     /// # Errors
     /// There is no authority that can be used.
     pub(crate) fn trusting_pem(&self, pem: Option<&[u8]>) -> Result<Pool, String> {
-        let read = |pem| certificates(pem).ok_or_else(|| "there is no certificate in PEM".to_owned());
-        let authorities = pem.map(read).transpose()?;
-        let settings = TlsSettings { authorities, ..TlsSettings::default() };
-        self.get(&settings).map_err(|error| error.to_string())
+        self.get(&trusting(pem)?).map_err(|error| error.to_string())
+    }
+
+    /// Makes connections that nobody on the way reads, to others than webhooks. `pem`: as for a pool.
+    ///
+    /// # Errors
+    /// There is no authority that can be used.
+    pub(crate) fn tunnels_trusting_pem(&self, pem: Option<&[u8]>) -> Result<Connector, String> {
+        let tls = trusting(pem)?.config(self.system()).map_err(|error| error.to_string())?;
+        Ok(Connector::new(self.resolver.clone(), Arc::new(tls), self.proxies.clone()).by_tunnels())
+    }
+
+    /// The authorities that the system trusts.
+    fn system(&self) -> &[CertificateDer<'static>] {
+        self.system.get_or_init(|| rustls_native_certs::load_native_certs().certs)
     }
 
     /// The header that a proxy on the way to `uri` wants of a request without TLS: a request over TLS goes through a tunnel,
@@ -119,4 +129,9 @@ impl Pools {
             .http2_keep_alive_timeout(KEEPALIVE);
         client.build(connector)
     }
+}
+
+fn trusting(pem: Option<&[u8]>) -> Result<TlsSettings, String> {
+    let read = |pem| certificates(pem).ok_or_else(|| "there is no certificate in PEM".to_owned());
+    Ok(TlsSettings { authorities: pem.map(read).transpose()?, ..TlsSettings::default() })
 }

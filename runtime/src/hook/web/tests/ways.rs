@@ -6,6 +6,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
+use hyper_util::client::legacy::connect::Connection as _;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
@@ -13,6 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tower::Service as _;
 
 use super::*;
 
@@ -252,6 +254,18 @@ async fn a_proxy_makes_a_tunnel_for_tls_and_its_secrets_are_not_told() {
     let text = error.to_string();
     assert!(text.contains("by the proxy 127.0.0.1: ") && text.contains("authorization"), "{text}");
     assert!(!text.contains("secret") && !text.contains("dXNlc"), "{text}");
+}
+
+#[tokio::test]
+async fn a_proxy_makes_a_tunnel_for_what_is_not_http() {
+    let (at, served) = server(vec![vec![b"HTTP/1.1 200 OK\r\n\r\n".to_vec()]]).await;
+    let pools = Pools::with(Resolver::At(at), proxies(at), MAX_ANSWER, RedirectPolicy::Any);
+    let mut connector = pools.tunnels_trusting_pem(None).unwrap();
+    let connection = connector.call("http://far.example:4317".parse().unwrap()).await.unwrap();
+    assert!(!connection.connected().is_proxied(), "it is spoken to as to the server itself");
+    drop(connection);
+    let (requests, _open) = served.await.unwrap();
+    assert!(requests[0].starts_with("CONNECT far.example:4317 "), "{}", requests[0]);
 }
 
 pub(super) type Certified = (CertificateDer<'static>, PrivateKeyDer<'static>);
