@@ -116,8 +116,8 @@ pub(crate) async fn find_kind(
     let is_named = |resource: &&Arc<Resource>| {
         names.get(&resource.gvr()).is_some_and(|names| is_otherwise_named(resource, names, kind))
     };
-    let named: Vec<_> = known.iter().filter(is_named).collect();
-    match (named.as_slice(), failed.or(unread)) {
+    let found: Vec<_> = known.iter().filter(is_named).collect();
+    match (found.as_slice(), failed.or(unread)) {
         ([one], _) => Ok(Arc::clone(one)),
         ([], None) => Err(unknown),
         ([], Some(failed)) => Err(not_readable(kind, &known, &failed)),

@@ -50,7 +50,7 @@ mod tests {
         stored_selection(kind, &controller, &things).map(|selection| selection.includes(object))
     }
 
-    fn labelled(version: &str, labels: Value) -> Value {
+    fn labelled(version: &str, labels: &Value) -> Value {
         json!({ "apiVersion": format!("e.com/{version}"), "resource": "things", "labelSelector": labels })
     }
 
@@ -59,12 +59,12 @@ mod tests {
         let object = a("e.com/v1", "Thing", "n/x").label("a", "b").object();
         let composite =
             |parent: Value| selects(ControllerKind::Composite, json!({ "parentResource": parent }), &object);
-        assert_eq!(composite(labelled("v1", Value::Null)), Some(true));
-        assert_eq!(composite(labelled("v2", json!({ "matchLabels": { "a": "b" } }))), Some(true));
-        assert_eq!(composite(labelled("v1", json!({ "matchLabels": { "a": "c" } }))), Some(false));
+        assert_eq!(composite(labelled("v1", &Value::Null)), Some(true));
+        assert_eq!(composite(labelled("v2", &json!({ "matchLabels": { "a": "b" } }))), Some(true));
+        assert_eq!(composite(labelled("v1", &json!({ "matchLabels": { "a": "c" } }))), Some(false));
         assert_eq!(composite(json!({ "apiVersion": "v1", "resource": "things" })), None);
         assert_eq!(composite(Value::Null), None);
-        let mut annotated = labelled("v1", Value::Null);
+        let mut annotated = labelled("v1", &Value::Null);
         annotated["annotationSelector"] = json!({ "matchAnnotations": { "x": "y" } });
         assert_eq!(composite(annotated), Some(true), "it has no such field");
     }
@@ -74,9 +74,9 @@ mod tests {
         let object = a("e.com/v1", "Thing", "n/x").label("a", "b").annotation("x", "y").object();
         let decorator =
             |resources: Value| selects(ControllerKind::Decorator, json!({ "resources": resources }), &object);
-        let no = labelled("v1", json!({ "matchLabels": { "a": "c" } }));
+        let no = labelled("v1", &json!({ "matchLabels": { "a": "c" } }));
         let annotated = |value: &str| {
-            let mut entry = labelled("v1", json!({ "matchLabels": { "a": "b" } }));
+            let mut entry = labelled("v1", &json!({ "matchLabels": { "a": "b" } }));
             entry["annotationSelector"] = json!({ "matchAnnotations": { "x": value } });
             entry
         };
@@ -89,7 +89,7 @@ mod tests {
     fn what_a_broken_selector_selects_is_not_known() {
         let object = a("e.com/v1", "Thing", "n/x").object();
         for broken in [json!("a=b"), json!({ "matchExpressions": [{ "key": "a", "operator": "Gt" }] })] {
-            let spec = json!({ "parentResource": labelled("v1", broken) });
+            let spec = json!({ "parentResource": labelled("v1", &broken) });
             assert_eq!(selects(ControllerKind::Composite, spec, &object), Some(true));
         }
     }
@@ -98,7 +98,7 @@ mod tests {
     fn an_object_with_the_finalizer_is_still_reconciled() {
         let ours = finalizer(ControllerKind::Composite, "c");
         let object = a("e.com/v1", "Thing", "n/x").with("metadata.finalizers", json!([ours])).object();
-        let spec = json!({ "parentResource": labelled("v1", json!({ "matchLabels": { "a": "b" } })) });
+        let spec = json!({ "parentResource": labelled("v1", &json!({ "matchLabels": { "a": "b" } })) });
         assert_eq!(selects(ControllerKind::Composite, spec, &object), Some(true));
     }
 }

@@ -133,7 +133,9 @@ fn nothing_is_created_where_the_server_may_have_made_what_is_left_out() {
     for op in [recreate("n/0"), dry_run("n/0", recreate("n/0"))] {
         assert!(left.blocks(&op), "it would be deleted and then not created: {op:?}");
     }
-    for op in [recreate("m/0"), replace("n/0"), dry_run("m/0", recreate("m/0")), dry_run("n/0", replace("n/0"))] {
+    for op in
+        [recreate("m/0"), replace("n/0"), dry_run("m/0", recreate("m/0")), dry_run("n/0", replace("n/0"))]
+    {
         assert!(!left.blocks(&op), "{op:?}");
     }
 }

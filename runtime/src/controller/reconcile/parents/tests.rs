@@ -74,7 +74,9 @@ fn a_child_is_shown_with_the_client_that_changes_it() {
     let (histories, parent) = (WriteHistories::default(), Key::new("n", "p"));
     let note = |child: &str, by: &str| histories.note_managers(&parent, &drift(child).id, by.to_owned());
     let by = || histories.flapping(Duration::from_secs(8)).1.map(|child| child.by);
-    ["a", "b"].into_iter().for_each(|child| flap(&histories, &parent, child, 8));
+    for child in ["a", "b"] {
+        flap(&histories, &parent, child, 8);
+    }
     assert_eq!(by(), Some(String::new()));
     note("b", "helm");
     assert_eq!(by(), Some(String::new()), "helm changes the other child");
