@@ -91,12 +91,19 @@ pub fn cache_folder() -> Result<PathBuf> {
     Ok(cache.join("metahook"))
 }
 
-/// Other sources are another folder.
-/// The first digits of a digest of files.
+/// The first digits of a digest of files: with other sources, what is built from them lies in another folder.
 pub fn fingerprint(files: &[PathBuf]) -> Result<String> {
+    fingerprint_with(files, &[])
+}
+
+/// That of files and of words, such as the versions of compilers.
+pub fn fingerprint_with(files: &[PathBuf], words: &[String]) -> Result<String> {
     let mut digest = Sha256::new();
     for file in files {
         digest.update(read(file)?);
+    }
+    for word in words {
+        digest.update(word);
     }
     Ok(digest.finalize().iter().take(4).fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
 pub mod archive;
+mod third_party;
 
 use std::fs;
 use std::path::Path;
@@ -15,6 +16,7 @@ use sha2::{Digest, Sha256};
 
 pub use archive::Effort;
 use archive::{Archive, gzip};
+pub use third_party::{THIRD_PARTY, third_party};
 
 /// Name of the image in the manifests.
 pub const NAME: &str = concat!("metahook/metahook:", env!("CARGO_PKG_VERSION"));
@@ -22,7 +24,10 @@ pub const NAME: &str = concat!("metahook/metahook:", env!("CARGO_PKG_VERSION"));
 /// Where an image has the interpreters of scripts: beside the server, which looks for them there.
 pub const RUNNERS: &str = "usr/bin/runners";
 
-/// Where an image has their licences.
+/// Where an image has licences.
+pub const ABOUT: &str = "usr/share/metahook";
+
+/// Where an image has those of the interpreters.
 pub const ABOUT_RUNNERS: &str = "usr/share/metahook/runners";
 
 /// The user that Metacontroller's image runs as; not root.
@@ -58,7 +63,7 @@ impl Image {
         let content = fs::read(binary).with_context(|| format!("{} cannot be read", binary.display()))?;
         files.push(("usr/bin/metahook".to_owned(), content));
         let license = fs::read(paths::workspace().join("LICENSE")).context("LICENSE cannot be read")?;
-        files.push(("usr/share/metahook/LICENSE".to_owned(), license));
+        files.push((format!("{ABOUT}/LICENSE"), license));
         Self::of_layer(&layer(&files)?, architecture, effort)
     }
 

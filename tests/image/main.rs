@@ -10,7 +10,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use binaries::architecture::Architecture;
 use binaries::exit_code;
-use image::{ABOUT_RUNNERS, Effort, Files, Image, Layout, NAME, RUNNERS, hex, libraries, runners};
+use image::{
+    ABOUT, ABOUT_RUNNERS, Effort, Files, Image, Layout, NAME, RUNNERS, THIRD_PARTY, hex, libraries, runners,
+    third_party,
+};
 
 /// A larger image takes a user too long to pull.
 const MAX_BYTES: usize = 60_000_000;
@@ -24,12 +27,18 @@ fn run() -> Result<()> {
     let [server, folder, built] = arguments.as_slice() else {
         anyhow::bail!("usage: image SERVER FOLDER RUNNERS");
     };
-    for name in ["javascript", "python"] {
-        if !built.join(format!("{name}.wasm")).is_file() {
-            println!("no runner for {name}: the image runs no scripts in it");
-        }
+    let (there, missing): (Vec<&str>, Vec<&str>) =
+        ["javascript", "python"].iter().partition(|name| built.join(format!("{name}.wasm")).is_file());
+    for name in missing {
+        println!("no runner for {name}: the image runs no scripts in it");
     }
-    build(server, folder, runners(built, RUNNERS, ABOUT_RUNNERS)?)
+    let mut files = runners(built, RUNNERS, ABOUT_RUNNERS)?;
+    match third_party(&[Architecture::of_host()?], &there) {
+        Ok(text) => files.push((format!("{ABOUT}/{THIRD_PARTY}"), text.into_bytes())),
+        // Who passes the image on needs it; who uses it need not.
+        Err(error) => println!("the image has no {THIRD_PARTY}, which who publishes it needs: {error:#}"),
+    }
+    build(server, folder, files)
 }
 
 /// Writes the folder, an OCI image layout, and the same as one file beside it; prints where they are.

@@ -1,7 +1,6 @@
 //! Packs what a release holds. The same parts make the same bytes at any time and on any machine.
 
 mod manifests;
-mod notes;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use binaries::architecture::Architecture;
 use image::archive::{Archive, Effort, gzip};
-use image::{ABOUT_RUNNERS, Image, Layout, RUNNERS, hex};
+use image::{ABOUT, ABOUT_RUNNERS, Image, Layout, RUNNERS, THIRD_PARTY, hex};
 
 /// The version that all parts have: Cargo.toml names it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -29,8 +28,8 @@ type Release = BTreeMap<String, Vec<u8>>;
 
 /// Writes the folder anew, and returns the text of its `SHA256SUMS`.
 ///
-/// `parts` has a folder with `metahook` and `runners` for each architecture, the book, the SDK's package and the list of
-/// what the server is made of.
+/// `parts` has a folder with `metahook`, `runners` and the list of what the server is made of for each architecture, the book,
+/// the SDK's package, the notes, and the licences of others.
 ///
 /// # Errors
 /// A part is missing, or a manifest has another version.
@@ -38,10 +37,13 @@ pub fn pack(workspace: &Path, parts: &Path, folder: &Path, places: &Places<'_>) 
     let name = format!("{}:{VERSION}", places.image);
     let mut release = Release::new();
     let mut images = Vec::new();
+    let licences = read(&parts.join(THIRD_PARTY))?;
     for architecture in Architecture::ALL {
         let built = parts.join(architecture.name());
-        release.insert(archive_name(architecture), command(workspace, &built)?);
-        images.push(server_image(&built, architecture)?);
+        release.insert(archive_name(architecture), command(workspace, &built, &licences)?);
+        let bill = format!("metahook-linux-{}.cdx.json", architecture.name());
+        release.insert(bill, read(&built.join("metahook.cdx.json"))?);
+        images.push(server_image(&built, architecture, &licences)?);
     }
     for image in &images {
         let file = format!("metahook-image-linux-{}.tar", image.architecture().name());
@@ -49,13 +51,11 @@ pub fn pack(workspace: &Path, parts: &Path, folder: &Path, places: &Places<'_>) 
     }
     release.insert("metahook-image.tar".to_owned(), Layout::of_all(&images, &name).tar()?);
     release.insert("metahook-book.tar.gz".to_owned(), packed_folder(&parts.join("book"), "metahook-book")?);
-    for name in [format!("metahook-sdk-{VERSION}.crate"), "metahook.cdx.json".to_owned()] {
+    for name in [format!("metahook-sdk-{VERSION}.crate"), "RELEASE_NOTES.md".to_owned()] {
         let content = read(&parts.join(&name))?;
         release.insert(name, content);
     }
     manifests::add(&mut release, workspace, places)?;
-    let changelog = String::from_utf8(read(&workspace.join("runtime/CHANGELOG.md"))?)?;
-    release.insert("RELEASE_NOTES.md".to_owned(), notes::of(&changelog, VERSION)?.into_bytes());
     let sums: Vec<String> =
         release.iter().map(|(name, content)| format!("{}  {name}\n", hex(content))).collect();
     let sums = sums.concat();
@@ -70,12 +70,13 @@ fn archive_name(architecture: Architecture) -> String {
 }
 
 /// The program, and beside it the interpreters of scripts, where it looks for them.
-fn command(workspace: &Path, built: &Path) -> Result<Vec<u8>> {
+fn command(workspace: &Path, built: &Path, licences: &[u8]) -> Result<Vec<u8>> {
     let program = read(&built.join("metahook"))?;
     ensure!(!needs_loader(&program), "{} is not static", built.join("metahook").display());
     let mut tar = Archive::new();
     tar.program("metahook", &program)?;
     tar.file("LICENSE", &read(&workspace.join("LICENSE"))?)?;
+    tar.file(THIRD_PARTY, licences)?;
     // Else a folder has the rights that a user's umask gives it, and no server uses code of one that others may write.
     for folder in ["runners/", "licenses/", "licenses/javascript/", "licenses/python/"] {
         tar.folder(folder)?;
@@ -101,9 +102,10 @@ fn needs_loader(program: &[u8]) -> bool {
         && (0..count).any(|nth| program.get(first + nth * size..first + nth * size + 4) == Some(LOADER))
 }
 
-fn server_image(built: &Path, architecture: Architecture) -> Result<Image> {
-    let runners = image::runners(&built.join("runners"), RUNNERS, ABOUT_RUNNERS)?;
-    Image::of_server(&built.join("metahook"), runners, architecture, Effort::Much)
+fn server_image(built: &Path, architecture: Architecture, licences: &[u8]) -> Result<Image> {
+    let mut files = image::runners(&built.join("runners"), RUNNERS, ABOUT_RUNNERS)?;
+    files.push((format!("{ABOUT}/{THIRD_PARTY}"), licences.to_vec()));
+    Image::of_server(&built.join("metahook"), files, architecture, Effort::Much)
 }
 
 /// All files of a folder, in the order of their paths, under a folder of another name.
@@ -173,11 +175,13 @@ mod tests {
         for name in ["amd64", "arm64"] {
             put(&format!("{name}/metahook"), format!("#!/bin/{name}").as_bytes());
             put(&format!("{name}/runners/python.wasm"), b"interpreter");
+            put(&format!("{name}/metahook.cdx.json"), format!("{{\"of\": \"{name}\"}}").as_bytes());
         }
         put("book/index.html", b"<p>book</p>");
         put("book/a/b.css", b"p {}");
         put(&format!("metahook-sdk-{VERSION}.crate"), b"crate");
-        put("metahook.cdx.json", b"{}");
+        put("RELEASE_NOTES.md", b"# metahook");
+        put(THIRD_PARTY, b"licences of others");
         parts
     }
 
@@ -202,6 +206,30 @@ mod tests {
             files(folder.path()).unwrap().iter().map(|path| path.file_name().unwrap().to_owned()).collect();
         there.retain(|name| name != "SHA256SUMS");
         assert_eq!(there, names.iter().map(|(_, name)| *name).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn archives_and_images_have_the_licences_of_others() {
+        let parts = parts();
+        let (folder, _) = packed(parts.path());
+        let output = |script: &str| {
+            let mut shell = std::process::Command::new("sh");
+            let output = shell.args(["-ec", script]).current_dir(folder.path()).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        for name in ["amd64", "arm64"] {
+            let of_archive = output(&format!("tar -xzOf metahook-linux-{name}.tar.gz {THIRD_PARTY}"));
+            assert_eq!(of_archive, "licences of others");
+            let of_image = output(&format!(
+                "tar -xf metahook-image-linux-{name}.tar
+                 for blob in blobs/sha256/*; do tar -xzOf $blob {ABOUT}/{THIRD_PARTY} 2> /dev/null || true; done
+                 rm -r blobs"
+            ));
+            assert_eq!(of_image, "licences of others");
+            let bill =
+                fs::read_to_string(folder.path().join(format!("metahook-linux-{name}.cdx.json"))).unwrap();
+            assert_eq!(bill, format!("{{\"of\": \"{name}\"}}"));
+        }
     }
 
     #[test]
@@ -255,7 +283,7 @@ mod tests {
     #[test]
     fn a_part_that_is_missing_is_named_and_nothing_is_written() {
         let parts = parts();
-        fs::remove_file(parts.path().join("metahook.cdx.json")).unwrap();
+        fs::remove_file(parts.path().join("arm64/metahook.cdx.json")).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("release");
         let places = Places { repository: "x", image: "x" };

@@ -1,12 +1,15 @@
-//! `release PARTS FOLDER REPOSITORY IMAGE` packs the parts that `cargo xtask release` builds.
+//! `release PARTS FOLDER REPOSITORY IMAGE` packs the parts that `cargo xtask release` builds, with the licences of others.
 #![allow(clippy::print_stdout, reason = "commands print")]
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use binaries::architecture::Architecture;
 use binaries::{exit_code, paths};
+use image::{THIRD_PARTY, third_party};
 use release::Places;
 
 fn main() -> ExitCode {
@@ -20,6 +23,8 @@ fn run() -> Result<()> {
     };
     let (repository, image) = (repository.to_string_lossy(), image.to_string_lossy());
     let places = Places { repository: &repository, image: &image };
+    let licences = third_party(&Architecture::ALL, &["javascript", "python"])?;
+    fs::write(parts.join(THIRD_PARTY), licences)?;
     let sums = release::pack(&paths::workspace(), parts, folder, &places)?;
     print!("{sums}");
     println!("{}", Path::display(folder));

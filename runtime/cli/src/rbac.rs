@@ -11,7 +11,7 @@ use metahook_author::yaml;
 use metahook_core::api::SpecError;
 use metahook_core::api::common::ApplyStrategy;
 use metahook_core::api::policy::ServiceAccountRef;
-use metahook_core::api::rbac::RequiredRights;
+use metahook_core::api::rbac::{RequiredRights, SERVER};
 use metahook_server::cluster::api_client::ConnectError;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -34,10 +34,10 @@ pub struct Rbac {
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub controller: Option<String>,
     /// Namespace of the ServiceAccount that the server runs as.
-    #[arg(long, value_name = "NAMESPACE", default_value = "metacontroller")]
+    #[arg(long, value_name = "NAMESPACE", default_value = SERVER)]
     pub server_namespace: String,
     /// Name of the ServiceAccount that the server runs as.
-    #[arg(long, value_name = "NAME", default_value = "metacontroller")]
+    #[arg(long, value_name = "NAME", default_value = SERVER)]
     pub server_account: String,
     /// The server's --apply-strategy, for controllers that name none.
     #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = apply_strategy)]

@@ -4,6 +4,7 @@ use http::StatusCode;
 use metahook_core::api::access::{OwnerGuard, Reads, Writes};
 use metahook_core::api::missing_rights;
 use metahook_core::api::policy::ServiceAccountRef;
+use metahook_core::api::rbac::SERVER;
 use metahook_core::api::read_access::Lists;
 use metahook_core::object::Object;
 use serde_json::{Value, json};
@@ -101,21 +102,31 @@ pub(crate) async fn may(
     Ok(Some(false))
 }
 
-/// Message about the rights that a controller's account lacks, and what to do about them.
+/// Message about the rights that a controller's account lacks, and what to do about them. `server` has the server's own rights.
 pub(crate) async fn message(
-    api: &ApiClient,
+    server: &ApiClient,
     account: Option<&ServiceAccountRef>,
     missing: &[&Writes],
     controller: &str,
 ) -> String {
-    let who = match account {
-        Some(account) => account.user(),
-        None => user(api).await,
-    };
+    let own = user(server).await;
+    let flags = server_flags(&own);
+    let who = account.map_or(own, ServiceAccountRef::user);
     let missing = missing_rights::named(missing);
     format!(
-        "User {who:?} cannot {missing}; grant it: `metahook rbac --controller {controller}` prints the roles that it needs"
+        "User {who:?} cannot {missing}; grant it: `metahook rbac --controller {controller}{flags}` prints the roles that it \
+         needs"
     )
+}
+
+/// What tells `metahook rbac` the server's account, where it is another one than the command takes it for.
+fn server_flags(user: &str) -> String {
+    let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+    let Some((namespace, name)) = account else { return String::new() };
+    let flag = |flag: &str, value: &str| {
+        if value == SERVER { String::new() } else { format!(" --server-{flag} {value}") }
+    };
+    flag("namespace", namespace) + &flag("account", name)
 }
 
 /// The user that the API server takes a client for.
@@ -246,6 +257,46 @@ mod tests {
         });
         let message = guarded(&api, "update resource \"things/finalizers\"").await;
         assert_eq!(message, format!("User \"u\" cannot update resource \"things/finalizers\"; {ROLES}"));
+    }
+
+    #[tokio::test]
+    async fn the_command_names_the_account_of_the_server_where_it_has_another_one() {
+        let greeter: ServiceAccountRef =
+            serde_json::from_value(json!({"namespace": "hello", "name": "greeter"})).unwrap();
+        for (user, account, who, flags) in [
+            (
+                "system:serviceaccount:metacontroller:metacontroller",
+                None,
+                "metacontroller:metacontroller",
+                "",
+            ),
+            ("system:serviceaccount:mc:metacontroller", None, "mc:metacontroller", " --server-namespace mc"),
+            (
+                "system:serviceaccount:metacontroller:hooks",
+                None,
+                "metacontroller:hooks",
+                " --server-account hooks",
+            ),
+            (
+                "system:serviceaccount:a:b",
+                Some(&greeter),
+                "hello:greeter",
+                " --server-namespace a --server-account b",
+            ),
+            // The server runs on a machine.
+            ("kubernetes-admin", None, "kubernetes-admin", ""),
+        ] {
+            let api = fake::answering(move |_| {
+                let review = json!({"status": {"userInfo": {"username": user}}});
+                http::Response::builder().status(201).body(review.to_string()).ok()
+            });
+            let message = message(&api, account, &[], "compositecontroller/c").await;
+            let command = format!(
+                "`metahook rbac --controller compositecontroller/c{flags}` prints the roles that it needs"
+            );
+            assert!(message.ends_with(&command), "{user}: {message}");
+            assert!(message.contains(&format!("{who}\" cannot")), "{user}: {message}");
+        }
     }
 
     #[tokio::test]

@@ -124,6 +124,8 @@ pub(crate) async fn rights_that_the_server_lacks_are_named_before_there_is_a_par
     ensure!(text(&event, "/message").contains(&account), "{event}");
     let maps = "create, update, delete resource \"configmaps\" in API group \"\"; grant it: `metahook rbac --controller compositecontroller/";
     ensure!(text(&event, "/message").contains(maps), "a missing right is not named: {event}");
+    let server = format!(" --server-namespace {} --server-account limited` prints", test.name());
+    ensure!(text(&event, "/message").contains(&server), "the server's account is not named: {event}");
     let printed = roles_of_the_cluster(test, &format!("compositecontroller/{}", short(test))).await?;
     ensure!(printed == roles, "{printed:?} are not {roles:?}");
     grant(test, &printed, "-writes").await?;

@@ -12,13 +12,22 @@ use crate::{check, children};
 
 const VERSION: &str = "0.5.4";
 
+/// What builds the book.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// That of the PATH where there is one.
+    OfPath,
+    /// The version above, whatever the PATH has: another one makes another book.
+    Pinned,
+}
+
 /// Checks the links and builds the book, and returns whether all links lead somewhere; those that do not are printed.
-pub(crate) fn run() -> Result<bool> {
+pub(crate) fn run(program: Program) -> Result<bool> {
     if !check::links()? {
         return Ok(false);
     }
     let book = paths::target()?.join("book");
-    let mut build = Command::new(mdbook()?);
+    let mut build = Command::new(mdbook(program)?);
     build.arg("build").arg(paths::workspace().join("runtime/docs")).arg("--dest-dir").arg(&book);
     let status = children::wait(&mut build)?;
     ensure!(status.success(), "mdbook failed ({status})");
@@ -26,11 +35,12 @@ pub(crate) fn run() -> Result<bool> {
     Ok(true)
 }
 
-/// The one on the PATH, or one that is built once per machine.
-fn mdbook() -> Result<PathBuf> {
+/// The one on the PATH, or the pinned one, which is built once per machine.
+fn mdbook(program: Program) -> Result<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    if let Some(found) =
-        env::split_paths(&path).map(|folder| folder.join("mdbook")).find(|file| file.is_file())
+    let mut folders = env::split_paths(&path).map(|folder| folder.join("mdbook"));
+    if program == Program::OfPath
+        && let Some(found) = folders.find(|file| file.is_file())
     {
         return Ok(found);
     }

@@ -101,7 +101,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Demo(options) => demo::run(&options)?,
         Command::Test(options) => return Ok(test::run(&options)),
         Command::Check(options) => return check::run(&options),
-        Command::Docs => return docs::run(),
+        Command::Docs => return docs::run(docs::Program::OfPath),
         Command::Guests => guests::build_all()?,
         Command::Runners(options) => runners::run(&options)?,
         Command::Fuzz(options) => fuzz::run(&options)?,

@@ -1,7 +1,7 @@
 //! The server as one static program, optimized and without any path of this machine in it.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -26,17 +26,21 @@ pub(crate) fn build(architecture: Architecture) -> Result<PathBuf> {
 }
 
 fn flags() -> Result<Vec<String>> {
-    let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
     let mut flags =
         vec!["-Ctarget-feature=+crt-static".to_owned(), "-Clink-arg=-Wl,--build-id=none".to_owned()];
-    let workspace = paths::workspace();
-    let target_folder = paths::target()?;
-    // Code that build scripts write lies in the target folder, wherever that is.
-    let outside = (!target_folder.starts_with(&workspace)).then_some(target_folder);
-    for (path, name) in [(home, "/cargo"), (Some(workspace), "/metahook"), (outside, "/metahook/target")] {
-        flags.extend(path.map(|path| format!("--remap-path-prefix={}={name}", path.display())));
-    }
+    let places = places(&paths::target()?);
+    flags.extend(places.iter().map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display())));
     Ok(flags)
+}
+
+/// Folders of this machine that paths in a program begin with, and names for them. Code that build scripts write lies in the
+/// target folder, wherever that is.
+pub(crate) fn places(target: &Path) -> Vec<(PathBuf, &'static str)> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
+    let workspace = paths::workspace();
+    let outside = (!target.starts_with(&workspace)).then(|| target.to_owned());
+    let places = [(home, "/cargo"), (Some(workspace), "/metahook"), (outside, "/metahook/target")];
+    places.into_iter().filter_map(|(path, name)| Some((path?, name))).collect()
 }
 
 /// Debian's name of the compiler, which the crates that compile C look for, too.

@@ -81,7 +81,7 @@ impl MissingRights {
                         continue;
                     };
                     let message =
-                        access::message(&self.api, self.account.as_ref(), &missing, &self.name()).await;
+                        access::message(&self.server, self.account.as_ref(), &missing, &self.name()).await;
                     self.tell(ConditionReason::RightsMissing, &message);
                     if said.as_ref() != Some(&message) {
                         tracing::warn!(controller = %self.object.key, reason = EventReason::RightsMissing.as_str(), "{message}");

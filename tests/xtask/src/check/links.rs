@@ -135,12 +135,22 @@ fn code_spans(text: &str) -> Vec<(usize, &str)> {
     let mut in_code = false;
     let mut found = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
-        in_code ^= line.trim_start().starts_with("```");
+        in_code ^= is_fence(line);
         if !in_code {
             found.extend(line.split('`').skip(1).step_by(2).map(|code| (number, code)));
         }
     }
     found
+}
+
+/// Whether a block of code begins or ends here. It may begin an item of a list.
+fn is_fence(line: &str) -> bool {
+    let item = line.trim_start();
+    let after_number = item.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(['.', ')']);
+    let inner = item
+        .strip_prefix(['-', '*', '+'])
+        .or(after_number.filter(|_| item.starts_with(|c: char| c.is_ascii_digit())));
+    inner.filter(|inner| inner.starts_with(' ')).unwrap_or(item).trim_start().starts_with("```")
 }
 
 /// A path from the folder of a file.
@@ -161,7 +171,7 @@ fn join(file: &str, path: &str) -> String {
 fn prose(text: &str) -> impl Iterator<Item = (usize, String)> {
     let mut in_code = false;
     (1..).zip(text.lines()).filter_map(move |(number, line)| {
-        if line.trim_start().starts_with("```") {
+        if is_fence(line) {
             in_code = !in_code;
             return None;
         }
@@ -193,7 +203,7 @@ fn headings(text: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut ids = Vec::new();
     for line in text.lines() {
-        in_code ^= line.trim_start().starts_with("```");
+        in_code ^= is_fence(line);
         let title = line.trim_start_matches('#');
         let level = line.len() - title.len();
         if in_code || !(1..=6).contains(&level) || !title.starts_with(' ') {
@@ -259,6 +269,19 @@ mod tests {
     #[test]
     fn the_second_heading_of_a_name_has_a_number() {
         assert_eq!(headings("# A b\n# A-b\n```\n# no\n```\n### [C](d) e"), ["a-b", "a-b-1", "c-e"]);
+    }
+
+    #[test]
+    fn a_block_of_code_may_begin_an_item_of_a_list() {
+        for item in ["- ```sh", "* ```", "1. ```sh", "10) ```"] {
+            let page = format!("# A\n{item}\n  # no\n  `x/y.rs` [x](y)\n  ```\n`a/b.rs` [x](a.md)\n## B\n");
+            assert_eq!(headings(&page), ["a", "b"], "{item}");
+            assert_eq!(named_sources(&page), [(6, "a/b.rs")], "{item}");
+            assert_eq!(links(&page), [(6, "a.md".to_owned())], "{item}");
+        }
+        for line in ["-```", "a ```", "1```"] {
+            assert!(!is_fence(line), "{line}");
+        }
     }
 
     #[test]

@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use binaries::paths;
 
 use super::{Language, call, folder};
-use crate::cargo::{self, cargo};
-use crate::guests;
+use crate::cargo::{self, cargo, output};
+use crate::{guests, static_server};
 
 const TARGET: &str = "wasm32-wasip1";
 
@@ -40,20 +40,39 @@ pub(crate) fn version() -> Option<&'static str> {
         .find(|version| is_there(&format!("clang{version}")) && is_there(&format!("llvm-ar{version}")))
 }
 
+/// What it is compiled with, which another runner comes of: versions of Rust, and of clang with its distribution's own.
+pub(super) fn compilers() -> Result<Vec<String>> {
+    let version = version().context("clang is gone")?;
+    let mut clang = Command::new(format!("clang{version}"));
+    let mut rust = Command::new("rustc");
+    let said = [clang.arg("--version"), rust.arg("--version").current_dir(folder(Language::JavaScript))];
+    let first_line = |said: String| said.lines().next().unwrap_or_default().to_owned();
+    said.into_iter().map(|command| output(command).map(first_line)).collect()
+}
+
 /// Builds `javascript.wasm` in a folder: half a minute, and the program that snapshots it.
 pub(super) fn build(work: &Path) -> Result<()> {
     let source = folder(Language::JavaScript);
     let version = version().context("clang is gone")?;
     guests::need(TARGET)?;
-    let flags =
-        format!("--sysroot=/usr -isystem {HEADERS} -include {} -DNDEBUG", source.join("before.h").display());
     let target = work.join("target");
+    // The runner of one commit is the same on each machine, and names no folder of one.
+    let places = static_server::places(&target);
+    let mapped = |flag: &str| -> Vec<String> {
+        places.iter().map(|(path, name)| format!("{flag}={}={name}", path.display())).collect()
+    };
+    let flags = format!(
+        "--sysroot=/usr -isystem {HEADERS} -include {} -DNDEBUG {}",
+        source.join("before.h").display(),
+        mapped("-ffile-prefix-map").join(" "),
+    );
     let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     build
         .current_dir(&source)
         .env("CC_wasm32_wasip1", format!("clang{version}"))
         .env("AR_wasm32_wasip1", format!("llvm-ar{version}"))
         .env("CFLAGS_wasm32_wasip1", flags)
+        .env("CARGO_ENCODED_RUSTFLAGS", mapped("--remap-path-prefix").join("\x1f"))
         .env("RQUICKJS_SYS_NO_WASI_SDK", "1")
         .env("CARGO_TARGET_DIR", &target)
         .args(["build", "--release", "--locked", "--target", TARGET]);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::{Language, call, folder};
 
@@ -36,6 +36,7 @@ pub(super) fn build(work: &Path) -> Result<()> {
         .arg("-r")
         .arg(source.join("requirements.txt"));
     call(&mut pip)?;
+    have_kept_licences(&packages, &source.join("licenses"))?;
     let yaml = app.join("yaml");
     fs::create_dir_all(&yaml)?;
     for entry in fs::read_dir(packages.join("yaml")).context("the package yaml")? {
@@ -56,4 +57,27 @@ pub(super) fn build(work: &Path) -> Result<()> {
         .args(["runner", "-o"])
         .arg(work.join("python.wasm"));
     call(&mut componentize)
+}
+
+/// A release has the licences that the repository keeps: they are those of the packages.
+fn have_kept_licences(packages: &Path, kept: &Path) -> Result<()> {
+    for (package, file) in [("componentize_py-", "componentize-py.txt"), ("pyyaml-", "pyyaml.txt")] {
+        let mut folders = fs::read_dir(packages)?.filter_map(|entry| Some(entry.ok()?.path()));
+        let is_it = |path: &Path| {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            name.starts_with(package) && name.ends_with(".dist-info")
+        };
+        let folder =
+            folders.find(|path| is_it(path)).with_context(|| format!("{package} says nothing of itself"))?;
+        let text = folder.join("licenses/LICENSE");
+        let read = |path: &Path| fs::read(path).with_context(|| format!("{} cannot be read", path.display()));
+        let kept = kept.join(file);
+        ensure!(
+            read(&text)? == read(&kept)?,
+            "another licence than that in {}: copy {} there, and look at the others of this folder and at tests/image/third_party, too",
+            kept.display(),
+            text.display()
+        );
+    }
+    Ok(())
 }

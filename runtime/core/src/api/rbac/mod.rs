@@ -15,6 +15,9 @@ use crate::api::named_objects::{Objects, objects};
 use crate::api::policy::ServiceAccountRef;
 use crate::object::id::Gvr;
 
+/// The server's namespace, and the name of its ServiceAccount there, where nobody says otherwise.
+pub const SERVER: &str = "metacontroller";
+
 /// One kind that a controller's account writes, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WrittenKind {

@@ -1,13 +1,16 @@
 //! `cargo xtask release`: what a release holds, in one folder; two runs make the same bytes.
 
+mod bill;
+mod notes;
+
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use binaries::architecture::Architecture;
-use binaries::{go, paths};
+use binaries::paths;
 use clap::Args;
 
 use crate::cargo::{self, cargo, output};
@@ -15,8 +18,6 @@ use crate::{docs, runners, static_server};
 
 /// That of Cargo.toml.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-const CYCLONEDX: &str = "0.5.9";
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -29,6 +30,10 @@ pub(crate) struct Options {
     /// The image without its tag, as it is pulled: the manifests and the chart of the release name it
     #[arg(long, value_name = "NAME", default_value = "metahook/metahook")]
     image: String,
+    /// The archive and the image for arm64 have no code of the interpreters of scripts where this machine runs no programs for
+    /// arm64: a server then compiles an interpreter when its first script comes
+    #[arg(long)]
+    without_arm64_code: bool,
 }
 
 /// Returns whether the release is made; links of the book that lead nowhere are printed.
@@ -41,6 +46,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
              `cargo test -p release` names"
         );
     }
+    let changelog = fs::read_to_string(paths::workspace().join("runtime/CHANGELOG.md"))?;
+    let notes = notes::of(&changelog, VERSION, options.version.is_some())?;
     let changed =
         output(Command::new("git").args(["status", "--porcelain"]).current_dir(paths::workspace()))?;
     ensure!(changed.is_empty(), "the checkout has changes, and a release is one of a commit:\n{changed}");
@@ -49,16 +56,17 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         fs::remove_dir_all(&parts)?;
     }
     fs::create_dir_all(&parts)?;
+    fs::write(parts.join("RELEASE_NOTES.md"), notes)?;
     runners::build_all()?;
     for architecture in Architecture::ALL {
-        program(architecture, &parts.join(architecture.name()))?;
+        program(architecture, &parts.join(architecture.name()), options.without_arm64_code)?;
     }
-    if !docs::run()? {
+    if !docs::run(docs::Program::Pinned)? {
         return Ok(false);
     }
     copy_folder(&paths::target()?.join("book"), &parts.join("book"))?;
     sdk(&parts)?;
-    bill_of_materials(&parts)?;
+    bill::write(&parts)?;
     cargo::build_programs(&["release"])?;
     let release = paths::target()?.join(format!("metahook-{VERSION}"));
     cargo::exec(
@@ -68,7 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 }
 
 /// The static program for one architecture, and the interpreters of scripts with their code for it.
-fn program(architecture: Architecture, folder: &Path) -> Result<()> {
+fn program(architecture: Architecture, folder: &Path, without_arm64_code: bool) -> Result<()> {
     eprintln!(
         "release: the server for {} (some eight minutes the first time, on two cores)",
         architecture.name()
@@ -77,15 +85,33 @@ fn program(architecture: Architecture, folder: &Path) -> Result<()> {
     let runners = folder.join("runners");
     runners::copy_all(&runners)?;
     copy(&server, &folder.join("metahook"))?;
-    let name = architecture.name();
-    if !can_run(&server)? {
-        eprintln!(
-            "release: this machine runs no programs for {name}: the one of the release is not tried, and its server \
-             compiles the interpreter of a script when it is first used (with qemu-user-static and binfmt_misc it would be)"
-        );
-        return Ok(());
+    if has_code(architecture, can_run(&server)?, without_arm64_code)? {
+        runners::compile(Command::new(&server), &runners)?;
     }
-    runners::compile(Command::new(&server), &runners)
+    Ok(())
+}
+
+/// Whether the interpreters come with their code for an architecture, for which the machine `runs` programs or not.
+fn has_code(architecture: Architecture, runs: bool, without_arm64_code: bool) -> Result<bool> {
+    let name = architecture.name();
+    let without = without_arm64_code && architecture == Architecture::Arm64;
+    ensure!(
+        runs || without,
+        "this machine runs no programs for {name}, so that the one of the release is not tried, and the interpreters of \
+         scripts have no code for it: install qemu-user-static and binfmt-support{}",
+        if architecture == Architecture::Arm64 {
+            ", or leave the code out with --without-arm64-code"
+        } else {
+            ""
+        }
+    );
+    if !runs {
+        eprintln!(
+            "release: the program for {name} is not tried, and its server compiles the interpreter of a script when it is \
+             first used (--without-arm64-code)"
+        );
+    }
+    Ok(runs)
 }
 
 /// Whether the program runs and says its version. A machine with `binfmt_misc` and QEMU runs those for others, too.
@@ -110,52 +136,6 @@ fn sdk(parts: &Path) -> Result<()> {
     copy(&paths::target()?.join("package").join(&name), &parts.join(&name))
 }
 
-/// A bill of materials of the server.
-fn bill_of_materials(parts: &Path) -> Result<()> {
-    eprintln!("release: what the server is made of");
-    // Its program writes a file into each package of a workspace: it gets a clone of this one.
-    let clone = paths::target()?.join("release-source");
-    if clone.is_dir() {
-        fs::remove_dir_all(&clone)?;
-    }
-    cargo::run(Command::new("git").args(["clone", "--quiet"]).arg(paths::workspace()).arg(&clone))?;
-    let time = output(Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(&clone))?;
-    let mut list = Command::new(cyclonedx()?);
-    list.args([
-        "cyclonedx",
-        "--quiet",
-        "--format",
-        "json",
-        "--spec-version",
-        "1.5",
-        "--override-filename",
-        "bom",
-    ])
-    .args(["--target", &Architecture::Amd64.target()])
-    .arg("--manifest-path")
-    .arg(clone.join("runtime/cli/Cargo.toml"))
-    // Else it would have the time of day and a random number.
-    .env("SOURCE_DATE_EPOCH", time.trim());
-    cargo::run(&mut list)?;
-    let written = clone.join("runtime/cli/bom.json");
-    let text = fs::read_to_string(&written).with_context(|| format!("no {}", written.display()))?;
-    let text = text.replace(&clone.display().to_string(), "/metahook");
-    fs::write(parts.join("metahook.cdx.json"), text)?;
-    Ok(fs::remove_dir_all(&clone)?)
-}
-
-/// The program that makes it, which is built once per machine.
-fn cyclonedx() -> Result<PathBuf> {
-    let folder = go::cache_folder()?.join(format!("cargo-cyclonedx-{CYCLONEDX}"));
-    let program = folder.join("bin/cargo-cyclonedx");
-    if !program.is_file() {
-        let mut install =
-            cargo(&["install", "--locked", "cargo-cyclonedx", "--version", CYCLONEDX, "--root"]);
-        cargo::run(install.arg(&folder).env_remove("CARGO_TARGET_DIR"))?;
-    }
-    Ok(program)
-}
-
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
     Ok(())
@@ -173,4 +153,30 @@ fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_left_out_for_arm64_alone_and_only_if_that_is_said() {
+        use Architecture::{Amd64, Arm64};
+        for (architecture, runs, without, expected) in [
+            (Amd64, true, false, Some(true)),
+            (Arm64, true, false, Some(true)),
+            // It is for machines that cannot make it.
+            (Arm64, true, true, Some(true)),
+            (Arm64, false, true, Some(false)),
+            (Arm64, false, false, None),
+            (Amd64, false, true, None),
+        ] {
+            let decided = has_code(architecture, runs, without);
+            assert_eq!(decided.as_ref().ok(), expected.as_ref(), "{architecture:?} {runs} {without}");
+            if let Err(error) = decided {
+                let names_the_option = error.to_string().contains("--without-arm64-code");
+                assert_eq!(names_the_option, architecture == Arm64, "{error}");
+            }
+        }
+    }
 }
