@@ -29,7 +29,7 @@ pub(crate) const PAGES: [&str; 9] = [
 ];
 
 /// Parts of commands that are typed nowhere, each with the reason. `ON_A_NODE` has those that are typed there.
-const NOT_HERE: [(&str, &str); 6] = [
+const NOT_HERE: [(&str, &str); 8] = [
     ("cargo run", "it builds the server that runs here"),
     ("cosign verify", "it asks for a release that is published, and for Sigstore's servers"),
     ("sha256sum", "it reads what was downloaded: the workflow of releases types it"),
