@@ -28,7 +28,7 @@ const EXAMPLES: &str = "Examples:
 #[command(after_help = EXAMPLES)]
 pub struct Rbac {
     /// Manifests of controllers, YAML or JSON; `-` is stdin. Other objects are ignored.
-    #[arg(value_name = "FILE", required_unless_present = "controller", conflicts_with_all = ["controller", "kubeconfig", "context"], value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    #[arg(value_name = "FILE", conflicts_with_all = ["controller", "kubeconfig", "context"], value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub file: Option<PathBuf>,
     /// A controller as the cluster has it; `compositecontroller/NAME` where there is a DecoratorController of that name, too.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
@@ -57,6 +57,10 @@ pub enum Output {
 
 #[derive(Debug, thiserror::Error)]
 pub enum RbacError {
+    #[error(
+        "whose rights? Give FILE, the manifests of controllers, or --controller NAME, one that the cluster has"
+    )]
+    Neither,
     #[error("{} cannot be read", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{} is neither YAML nor JSON: {why}", path.display())]
@@ -128,7 +132,7 @@ impl Rbac {
             let api = self.reach.reached().await?;
             return Ok(vec![of_cluster(name, &controllers::of_name(&api, name).await?)?]);
         }
-        of_file(self.file.as_deref().unwrap_or(Path::new("-")))
+        of_file(self.file.as_deref().ok_or(RbacError::Neither)?)
     }
 }
 
@@ -191,6 +195,13 @@ mod tests {
     fn run_to_end(rbac: &Rbac, out: impl Write, say: impl Write) -> Result<(), RbacError> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(rbac.run(out, say))
+    }
+
+    #[test]
+    fn neither_a_file_nor_a_controller_is_an_error_that_names_both() {
+        let neither = Rbac { file: None, ..rbac(PathBuf::new(), Output::Yaml) };
+        let said = run_to_end(&neither, Vec::new(), Vec::new()).unwrap_err().to_string();
+        assert!(said.contains("Give FILE") && said.contains("--controller NAME"), "{said}");
     }
 
     fn run(manifest: &str) -> (Result<Value, String>, String) {

@@ -170,21 +170,33 @@ const MAX_REMARKS: usize = 20;
 /// Bytes of a remark; the page of its controller has all of it.
 const MAX_REMARK: usize = 240;
 
-/// What needs attention although nothing fails: a line for each remark.
+/// Why controllers are not ready, and what else needs attention: a line for each remark.
 fn remarks(controllers: &[ControllerLine]) -> String {
-    let all: Vec<_> =
-        controllers.iter().flat_map(|line| line.attention.iter().map(move |one| (line, one))).collect();
-    if all.is_empty() {
+    let why =
+        |line: &ControllerLine| (!line.message.is_empty()).then(|| remark(line, &line.reason, &line.message));
+    let of_attention = |line: &ControllerLine| -> Vec<String> {
+        line.attention.iter().map(|Attention { reason, message, .. }| remark(line, reason, message)).collect()
+    };
+    let not_ready = controllers.iter().filter_map(why).collect();
+    let attention = controllers.iter().flat_map(of_attention).collect();
+    section("Not ready", not_ready) + &section("Needs attention", attention)
+}
+
+fn remark(line: &ControllerLine, reason: &str, message: &str) -> String {
+    let message = shorten_middle(&one_line(message), MAX_REMARK);
+    format!("  {}: {}: {}\n", escape(&line.name), escape(reason), escape(&message))
+}
+
+fn section(title: &str, remarks: Vec<String>) -> String {
+    if remarks.is_empty() {
         return String::new();
     }
-    let remark = |(line, Attention { reason, message, .. }): &(&ControllerLine, &Attention)| {
-        let remark = shorten_middle(&one_line(message), MAX_REMARK);
-        format!("  {}: {reason}: {}\n", escape(&line.name), escape(&remark))
-    };
-    let more = all.len().saturating_sub(MAX_REMARKS);
+    let more = remarks.len().saturating_sub(MAX_REMARKS);
     let more = (more > 0).then(|| format!("  and {more} more\n"));
-    let title = "\nNeeds attention, though it does not fail:\n".to_owned();
-    std::iter::once(title).chain(all.iter().take(MAX_REMARKS).map(remark)).chain(more).collect()
+    std::iter::once(format!("\n{title}:\n"))
+        .chain(remarks.into_iter().take(MAX_REMARKS))
+        .chain(more)
+        .collect()
 }
 
 /// The columns as wide as their widest cell.
@@ -234,6 +246,7 @@ mod tests {
             name: name.to_owned(),
             ready: "True".to_owned(),
             reason: "Running".to_owned(),
+            message: String::new(),
             parents: Some(3),
             failing: Some(0),
             paused: Some(0),
@@ -273,9 +286,13 @@ DecoratorController   c       Unknown   NoServer   -         -         -        
     fn remarks_stand_below_the_table_within_a_bound() {
         assert_eq!(remarks(&[line("hello", Vec::new())]), "");
         let fought = remarks(&[line("a", Vec::new()), line("b", vec![remark("Pod n/p\nis fought over")])]);
-        let expected =
-            "\nNeeds attention, though it does not fail:\n  b: ValueFlapping: Pod n/p is fought over\n";
+        let expected = "\nNeeds attention:\n  b: ValueFlapping: Pod n/p is fought over\n";
         assert_eq!(fought, expected);
+        let message = "the ConfigMap n/hook has no key \"hook.js\"".to_owned();
+        let broken =
+            ControllerLine { reason: "ModuleNotLoaded".to_owned(), message, ..line("d", Vec::new()) };
+        let expected = "\nNot ready:\n  d: ModuleNotLoaded: the ConfigMap n/hook has no key \"hook.js\"\n";
+        assert_eq!(remarks(&[broken, line("a", Vec::new())]), expected);
         let long = line("c", vec![remark(&"m".repeat(5000))]);
         assert!(remarks(&[long]).len() < 400);
         let many: Vec<_> = (0..MAX_REMARKS + 5).map(|it| line(&it.to_string(), vec![remark("m")])).collect();

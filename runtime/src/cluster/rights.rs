@@ -12,7 +12,8 @@ use crate::telemetry::error_chain;
 pub(crate) const UNGRANTED_DELAY: Duration = Duration::from_secs(4);
 
 /// Advice to the user: how to grant a right.
-pub(super) const ROLES: &str = "grant it: `metahook rbac` prints the roles that controllers need";
+pub(super) const ROLES: &str =
+    "grant it: `metahook rbac --controller NAME` prints the roles that a controller needs";
 
 /// Whether a refusal is one of RBAC, which names account, verb and resource. Quotas and admission refuse with the same status.
 pub(crate) fn is_ungranted(status: u16, message: &str) -> bool {

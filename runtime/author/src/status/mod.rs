@@ -60,6 +60,9 @@ pub struct ControllerLine {
     pub name: String,
     pub ready: String,
     pub reason: String,
+    /// Why it is not ready; empty where it is, or where no server says.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
     /// `None`: they are not listed yet, or no server says.
     pub parents: Option<i64>,
     pub failing: Option<i64>,
@@ -101,10 +104,11 @@ impl ControllerLine {
         let seen = status.last_seen.as_deref().and_then(|time| since(time, now));
         let is_hosted = has_server || seen.is_some_and(|seen| seen <= FRESH);
         let ready = status.conditions.iter().find(|one| one.kind == ConditionType::Ready.as_str());
-        let (ready, reason) = match ready {
-            _ if !is_hosted => ("Unknown", NO_SERVER),
-            Some(ready) => (&*ready.status, &*ready.reason),
-            None => ("Unknown", ""),
+        let (ready, reason, message) = match ready {
+            _ if !is_hosted => ("Unknown", NO_SERVER, ""),
+            Some(ready) if ready.status == "True" => ("True", &*ready.reason, ""),
+            Some(ready) => (&*ready.status, &*ready.reason, &*ready.message),
+            None => ("Unknown", "", ""),
         };
         // A controller that does not run has listed no parents.
         let are_listed = ready == "True" || status.parents.is_some_and(|parents| parents > 0);
@@ -114,6 +118,7 @@ impl ControllerLine {
             name,
             ready: ready.to_owned(),
             reason: reason.to_owned(),
+            message: message.to_owned(),
             parents: listed(status.parents),
             failing: listed(status.failing),
             paused: listed(status.paused),

@@ -133,7 +133,7 @@ pub(crate) fn memory_line(memory: &MemoryNumbers) -> String {
     let waits = if memory.waits > 0 { format!(" ({} had to wait)", memory.waits) } else { String::new() };
     format!(
         "reconciles of all controllers {} of {}{waits}; traces {}, of all controllers {} of {}",
-        print_bytes(memory.reserved),
+        bytes(usize::try_from(memory.reserved).unwrap_or(usize::MAX)),
         print_bytes(memory.budget),
         bytes(memory.traces),
         bytes(memory.all_traces),
@@ -181,6 +181,7 @@ mod tests {
             name: "hello".to_owned(),
             ready: ready.to_owned(),
             reason: "ParentsFailing".to_owned(),
+            message: String::new(),
             parents: Some(40),
             failing: Some(2),
             paused: Some(0),

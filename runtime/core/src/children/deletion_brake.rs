@@ -353,16 +353,20 @@ impl Change {
     }
 }
 
+fn deleted_before(deleted: usize) -> String {
+    if deleted == 0 { String::new() } else { format!(", beside {deleted} that were deleted before") }
+}
+
 impl fmt::Display for HeldDeletions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, parents, children, deleted, managed, examples } = self;
         let examples: Vec<_> = examples.iter().map(ToString::to_string).collect();
         write!(
             f,
-            "the hooks or the spec changed from {from} to {to}, and now {} of {} would be deleted, after {}, of {managed} in all: {}. Nothing is written for these parents until the earlier module or spec is put back, until the answers do not ask for it any more, or until a user agrees by the controller's annotation {ALLOW_DELETIONS}: {to}",
+            "the hooks or the spec changed from {from} to {to}, and now {} of {}, out of {managed}, would be deleted{}: {}. Nothing is written for these parents until the earlier module or spec is put back, until the answers do not ask for it any more, or until a user agrees by the controller's annotation {ALLOW_DELETIONS}: {to}",
             counted(*children, "child", "children"),
             counted(*parents, "parent", "parents"),
-            counted(*deleted, "other", "others"),
+            deleted_before(*deleted),
             examples.join(", ")
         )
     }

@@ -132,6 +132,7 @@ mod tests {
             name: name.to_owned(),
             ready: ready.to_owned(),
             reason: reason.to_owned(),
+            message: String::new(),
             parents: Some(1),
             failing: Some(0),
             paused: Some(0),

@@ -275,9 +275,18 @@ fn written(
     };
     let warned = match warnings {
         [] => String::new(),
-        all => format!("; the API server warns: {}", all.join("; ")),
+        all => format!("; the API server warns: {}{}", all.join("; "), drops(all)),
     };
     format!("{}{}{reason}{end}{warned}", name(object), changes(trace, object))
+}
+
+/// What the API server did with fields that it does not know.
+fn drops(warnings: &[String]) -> &'static str {
+    if warnings.iter().any(|warning| warning.starts_with("unknown field")) {
+        ", and leaves it out"
+    } else {
+        ""
+    }
 }
 
 /// Paths of the fields that a write changes, where the plan names them.

@@ -51,9 +51,9 @@ fn finds(rule: &TracedRule) -> String {
     };
     // Where all is well the remark would only be noise.
     let remark = if rule.unseen > 0 {
-        "; a hook of version v1 is shown objects of its parent's namespace alone"
+        "; a hook of version v1 is shown objects of its parent's namespace alone, one of v2 all"
     } else if rule.parent_namespace_only && rule.finds_nothing() {
-        "; a customize hook of version v1 sees the namespace of its parent alone"
+        "; a customize hook of version v1 looks in its parent's namespace alone, one of v2 in all"
     } else {
         ""
     };
@@ -83,7 +83,7 @@ mod tests {
         );
         assert_eq!(
             said(&[labels, ("objects", json!(0)), ("parentNamespaceOnly", json!(true))]),
-            "asks for configmaps in namespace shop with role=prices: finds nothing; a customize hook of version v1 sees the namespace of its parent alone"
+            "asks for configmaps in namespace shop with role=prices: finds nothing; a customize hook of version v1 looks in its parent's namespace alone, one of v2 in all"
         );
     }
 
@@ -111,7 +111,7 @@ mod tests {
             ),
             (
                 vec![names, ("objects", json!(3)), ("unseen", json!(2))],
-                "asks for configmaps in namespace shop named a, b: finds 3 objects, of which the hook is not shown 2; a hook of version v1 is shown objects of its parent's namespace alone",
+                "asks for configmaps in namespace shop named a, b: finds 3 objects, of which the hook is not shown 2; a hook of version v1 is shown objects of its parent's namespace alone, one of v2 all",
             ),
         ] {
             assert_eq!(said(&change), expected);

@@ -107,7 +107,7 @@ CompositeController hello: fails now, since 2026-11-27 10:20:31.120Z or earlier
   left        Pod demo/going: it is being deleted
   drift       Pod demo/web: another client changed spec.replicas
   delete      Pod demo/old: the answer does not list it
-  replace     Pod demo/web (spec.image), FAILED: no right; the API server warns: unknown field \"spec.replica\"
+  replace     Pod demo/web (spec.image), FAILED: no right; the API server warns: unknown field \"spec.replica\", and leaves it out
   failed      replace Pod demo/web: no right
   next        after 5.0 s, unless something changes before
 ";
