@@ -17,6 +17,11 @@ mod kit;
 use crate::runner::{Test, tests};
 
 pub(crate) fn all() -> Vec<Test> {
+    of_values().into_iter().chain(of_lives()).collect()
+}
+
+/// What children and parents are made of.
+fn of_values() -> Vec<Test> {
     tests![
         cases_children::{
             c01_claim_templates_with_defaults_are_no_difference,
@@ -48,6 +53,12 @@ pub(crate) fn all() -> Vec<Test> {
             c20_what_is_copied_from_a_parent_is_not_the_childs,
             c23_a_generated_name_is_refused_before_any_write,
         },
+    ]
+}
+
+/// How children and parents come, change and go.
+fn of_lives() -> Vec<Test> {
+    tests![
         cases_unsettled::{
             c21_a_hook_that_writes_the_time_slows_down_itself_alone,
             c21_a_field_that_changes_each_time_is_named,
@@ -69,7 +80,9 @@ pub(crate) fn all() -> Vec<Test> {
             c36_a_user_keeps_the_fields_of_a_parent,
             c37_a_hook_sees_what_was_written_for_it,
         },
-        cases_hooks::{c42_a_webhook_closes_connections_and_goes_away},
+        cases_hooks::{
+            c42_a_webhook_closes_connections_and_goes_away,
+        },
         cases_upgrades::{
             c43_a_kind_of_children_comes_and_goes_and_has_another_scope,
             c44_an_object_of_a_helm_user_is_not_taken_over,

@@ -62,7 +62,10 @@ fn a_parent_with_ten_children_keeps_them_all() {
     assert_eq!((held(&brake), brake.deleted(Duration::ZERO)), ((1, 10), 0));
     let text = brake.held().unwrap().to_string();
     let (from, to) = (version(b"a"), version(b"b"));
-    assert!(text.contains(&format!("from {from} to {to}, and now 10 children of 1 parent would")), "{text}");
+    assert!(
+        text.contains(&format!("from {from} to {to}, and now 10 children of 1 parent, out of 10, would")),
+        "{text}"
+    );
     assert!(text.ends_with(&format!("metahook.dev/allow-deletions: {to}")), "{text}");
     assert!(!deletes(&mut brake, 0, 0..10, b"b"), "also when it is tried again");
     assert_eq!(held(&brake), (1, 10), "and counted once");
