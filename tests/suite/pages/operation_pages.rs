@@ -29,13 +29,14 @@ pub(crate) const PAGES: [&str; 9] = [
 ];
 
 /// Parts of commands that are typed nowhere, each with the reason. `ON_A_NODE` has those that are typed there.
-const NOT_HERE: [(&str, &str); 8] = [
+const NOT_HERE: [(&str, &str); 9] = [
     ("cargo run", "it builds the server that runs here"),
     ("cosign verify", "it asks for a release that is published, and for Sigstore's servers"),
     ("sha256sum", "it reads what was downloaded: the workflow of releases types it"),
     ("--reconciles", "it waits for reconciles: `replayed` types it"),
     ("metahook dashboard", "it runs until Ctrl-C: `dashboard` asks for its pages"),
     ("metahook replay", "it reads what --reconciles wrote: `replayed` types it"),
+    ("metahook test night", "it runs the cases that `metahook replay` wrote: `replayed` types it"),
     ("kubectl delete", "later commands ask about what it removes: `chart_node` types some"),
     ("wait --for=delete configmap", "it follows a deletion of controllers: `chart_node` types it"),
 ];
