@@ -172,6 +172,10 @@ pub(crate) async fn a_recording_becomes_cases_of_a_test(test: &mut Fixture) -> R
     let wrote =
         format!("{calls} case{}, controller.yaml, crd.yaml, hook.js\n", if calls == 1 { "" } else { "s" });
     ensure!(code == Some(0) && said.contains(&wrote), "{said}");
+    // A project beside the folder has a module of its own, which is no matter of the cases.
+    let built = test.plane().scratch().join("target/wasm32-wasip1/release");
+    fs::create_dir_all(&built)?;
+    fs::write(built.join("another.wasm"), "no module")?;
     let (code, said) = run(test, &["test", &shown]).await?;
     ensure!(code == Some(0) && said.contains(&format!("{calls} passed, 0 failed")), "{said}");
     let named = format!("ok   {}/open/20", test.name());

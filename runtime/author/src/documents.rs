@@ -13,7 +13,7 @@ use super::folders::{FolderError, files};
 use super::yaml;
 
 /// Bytes of one file.
-const MAX_FILE: u64 = 64 << 20;
+pub(crate) const MAX_FILE: u64 = 64 << 20;
 
 /// Bytes of an error that a parser describes.
 const MAX_ERROR: usize = 1000;

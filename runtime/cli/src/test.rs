@@ -14,7 +14,7 @@ use crate::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
 use crate::test_lines::LineBudget;
 use metahook_author::cases::report::{Ran, github, json, junit};
 use metahook_author::cases::run::{Compared, Outcome, run};
-use metahook_author::cases::{FindError, beside, find, shared_files};
+use metahook_author::cases::{FindError, find, home, shared_files};
 use metahook_author::documents::{self, Document, DocumentError};
 use metahook_author::folders::files;
 use metahook_author::hook_modules::{HookFile, HookFileError, HookModules};
@@ -154,9 +154,9 @@ impl Test {
         }
     }
 
-    /// The files of the hooks of these controllers, which lie beside the folder of the cases or beside the controllers.
+    /// The files of the hooks of these controllers, which lie where the cases' controller does or beside the controllers.
     fn modules(&self, shared: &[Document]) -> Result<HookModules<HookFile>, HookFileError> {
-        let mut beside = vec![beside(&self.dir)];
+        let mut beside = vec![home(&self.dir)];
         beside.extend(self.file.iter().cloned());
         self.hooks.modules(shared, &beside)
     }

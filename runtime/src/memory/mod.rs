@@ -61,13 +61,17 @@ pub(crate) struct MemoryTooLarge {
     max: u64,
 }
 
+/// What traces have to leave of the budget: less, and no reconcile goes on.
+const MIN_BUDGET: u64 = 1 << 20;
+
 /// The traces of reconciles would leave reconciles nothing of the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "--trace-memory-max is {}, and --memory-budget, in which it counts, is {}{}: lower the one, or raise the other and the server's memory limit",
+    "--trace-memory-max is {}, and --memory-budget, in which it counts, is {}{}: reconciles need {} besides, so lower the one, or raise the other and the server's memory limit",
     print_bytes(*traces),
     print_bytes(*budget),
-    if *is_default { " by default" } else { "" }
+    if *is_default { " by default" } else { "" },
+    print_bytes(MIN_BUDGET)
 )]
 pub struct TracesTooLarge {
     traces: u64,
@@ -94,14 +98,14 @@ impl MemoryBudget {
     /// `given`: what reconciles and traces may take together; `default` when absent. `traces`: bytes that traces may take.
     ///
     /// # Errors
-    /// Traces may take all of it.
+    /// Traces may take all of it, or all but what a reconcile needs.
     pub(crate) fn beside_traces(
         given: Option<u64>,
         default: impl FnOnce() -> u64,
         traces: u64,
     ) -> Result<Self, TracesTooLarge> {
         let budget = given.unwrap_or_else(default);
-        match budget.checked_sub(traces).filter(|left| *left > 0) {
+        match budget.checked_sub(traces).filter(|left| *left >= MIN_BUDGET) {
             Some(left) => Ok(Self::new(left)),
             None => Err(TracesTooLarge { traces, budget, is_default: given.is_none() }),
         }
@@ -334,21 +338,21 @@ mod tests {
             (Some(16 * MIB), 4 * MIB, 12 * MIB),
             (Some(16 * MIB), 0, 16 * MIB),
             (None, 4 * MIB, 60 * MIB),
-            (Some(16 * MIB), 16 * MIB - 1, 1),
+            (Some(16 * MIB), 15 * MIB, MIB),
         ] {
             assert_eq!(budget(given, traces), Ok(left), "{given:?} {traces}");
         }
         for (given, traces, printed) in
-            [(Some(16 * MIB), 16 * MIB, "16Mi"), (Some(16 * MIB), 16 * MIB + 1, "16777217")]
+            [(Some(16 * MIB), 15 * MIB + 1, "15728641"), (Some(16 * MIB), 16 * MIB + 1, "16777217")]
         {
             assert_eq!(
                 budget(given, traces).unwrap_err(),
                 format!(
-                    "--trace-memory-max is {printed}, and --memory-budget, in which it counts, is 16Mi: lower the one, or raise the other and the server's memory limit"
+                    "--trace-memory-max is {printed}, and --memory-budget, in which it counts, is 16Mi: reconciles need 1Mi besides, so lower the one, or raise the other and the server's memory limit"
                 )
             );
         }
         let error = budget(None, u64::MAX).unwrap_err();
-        assert!(error.contains("is 64Mi by default: lower"), "{error}");
+        assert!(error.contains("is 64Mi by default: reconciles need 1Mi besides, so lower"), "{error}");
     }
 }

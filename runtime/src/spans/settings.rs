@@ -80,10 +80,10 @@ impl<F: Fn(&str) -> Option<OsString>> Environment<F> {
         let url = format!("{scheme}{}", endpoint.1).parse().ok();
         let is_served =
             |url: &Uri| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some();
-        match url.filter(is_served) {
-            Some(url) => Ok(Protocol::Grpc(url)),
-            None => Err(invalid(endpoint, "is no URL for grpc, such as http://collector:4317")),
-        }
+        url.filter(is_served).map(Protocol::Grpc).ok_or_else(|| {
+            let shown = (endpoint.0, without_password(&endpoint.1));
+            invalid(shown, "is no URL for grpc, such as http://collector:4317")
+        })
     }
 
     fn timeout(&self) -> Result<Duration, SpansError> {
@@ -94,6 +94,13 @@ impl<F: Fn(&str) -> Option<OsString>> Environment<F> {
             _ => Err(invalid(timeout, "is no number of milliseconds from 1 to 60000")),
         }
     }
+}
+
+/// A URL without its user and password, which are no matter of logs.
+fn without_password(url: &str) -> String {
+    let (scheme, rest) = url.split_at(url.find("://").map_or(0, |at| at + 3));
+    let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    place.rsplit_once('@').map_or_else(|| url.to_owned(), |(_, host)| format!("{scheme}...@{host}{path}"))
 }
 
 fn invalid((name, value): Variable, problem: &str) -> SpansError {
@@ -222,6 +229,8 @@ mod tests {
             let expected = "is no URL for grpc, such as http://collector:4317";
             assert_eq!(error, format!("OTEL_EXPORTER_OTLP_ENDPOINT: {url:?} {expected}"));
         }
+        let secret = read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://us@er:pass@c:1/x@y"), GRPC]).unwrap_err();
+        assert!(secret.contains("\"ftp://...@c:1/x@y\""), "{secret}");
         assert_eq!(
             refused(("OTEL_TRACES_EXPORTER", "zipkin")),
             "OTEL_TRACES_EXPORTER: \"zipkin\" is not supported: otlp and none are"

@@ -78,7 +78,8 @@ impl Package {
     fn shared(&self, licence: &str, all: &[Self]) -> Result<Vec<String>> {
         let is_sibling = |other: &&Self| {
             let repository = other.repository.as_ref().zip(self.repository.as_ref());
-            let is_of_it = repository.is_some_and(|(whole, own)| own.starts_with(whole.as_str()));
+            // By the parts of the path: `…/wasm` is not where `…/wasm-tools` is.
+            let is_of_it = repository.is_some_and(|(whole, own)| Path::new(own).starts_with(whole));
             let is_of_wasmtime = licence == OF_WASMTIME && other.name == "wasmtime";
             other.license == self.license && (is_of_it || is_of_wasmtime)
         };
@@ -226,6 +227,18 @@ mod tests {
         it.add(&mut notices, &[other, sibling]).unwrap();
         let texts: Vec<&String> = notices.texts.keys().collect();
         assert_eq!(texts, ["text of LICENSE", "text of c/LICENSE"]);
+    }
+
+    #[test]
+    fn another_repository_whose_name_begins_alike_has_no_licence_for_it() {
+        let (_of_other, mut other) = package(&["LICENSE"], "MIT");
+        other.repository = Some("https://git/x-tools".to_owned());
+        let (_of_it, mut it) = package(&[], "MIT");
+        for (own, found) in [("https://git/x-tools/tree/main/it", true), ("https://git/x-tools-2", false)] {
+            it.repository = Some(own.to_owned());
+            let added = it.add(&mut Notices::default(), std::slice::from_ref(&other));
+            assert_eq!(added.is_ok(), found, "{own}");
+        }
     }
 
     #[test]

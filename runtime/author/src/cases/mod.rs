@@ -18,6 +18,9 @@ const MAX_DEPTH: usize = 16;
 /// Ways to spell the end of a file's name.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
+/// Files that make a folder a case, without their endings: one about calls, one about reconciles.
+const CASE_FILES: [&str; 2] = ["request", "parent"];
+
 /// Files that all cases of a folder share, where no flag names others.
 pub(crate) const CONTROLLER: &str = "controller.yaml";
 pub(crate) const DEFINITIONS: &str = "crd.yaml";
@@ -54,6 +57,12 @@ pub(crate) fn file(folder: &Path, name: &str) -> Option<PathBuf> {
     ENDINGS.iter().map(|ending| folder.join(format!("{name}.{ending}"))).find(|path| path.is_file())
 }
 
+/// Whether a file of this name makes its folder a case.
+pub(crate) fn is_case_file(name: &str) -> bool {
+    let (stem, ending) = name.rsplit_once('.').unwrap_or_default();
+    CASE_FILES.contains(&stem) && ENDINGS.contains(&ending)
+}
+
 /// The folder that a folder of cases lies in.
 pub fn beside(folder: &Path) -> PathBuf {
     match folder.parent() {
@@ -64,13 +73,18 @@ pub fn beside(folder: &Path) -> PathBuf {
     }
 }
 
-/// The files that all cases of a folder share: those beside it, or those in it where the controller is there alone. A folder that is
-/// itself a case has its own.
-pub fn shared_files(folder: &Path) -> Vec<PathBuf> {
-    let is_case = ["request", "parent"].iter().any(|name| file(folder, name).is_some());
+/// The folder with what all cases of a folder share: the one that it lies in, or itself where the controller is there alone. A folder
+/// that is itself a case has its own controller.
+pub fn home(folder: &Path) -> PathBuf {
+    let is_case = CASE_FILES.iter().any(|name| file(folder, name).is_some());
     let outside = beside(folder);
     let is_inside = !is_case && !outside.join(CONTROLLER).is_file() && folder.join(CONTROLLER).is_file();
-    let home = if is_inside { folder } else { &outside };
+    if is_inside { folder.to_owned() } else { outside }
+}
+
+/// The files that all cases of a folder share.
+pub fn shared_files(folder: &Path) -> Vec<PathBuf> {
+    let home = home(folder);
     let files = [CONTROLLER, DEFINITIONS].map(|name| home.join(name));
     files.into_iter().filter(|path| path.is_file()).collect()
 }
@@ -88,7 +102,8 @@ pub fn find(root: &Path) -> Result<Vec<Case>, FindError> {
 
 fn look(root: &Path, folder: &Path, depth: usize, found: &mut Vec<Case>) -> Result<(), FindError> {
     let failed = |source| FindError::Read { path: folder.to_owned(), source };
-    let kind = match (file(folder, "request"), file(folder, "parent")) {
+    let [calls, reconciles] = CASE_FILES.map(|name| file(folder, name));
+    let kind = match (calls, reconciles) {
         (Some(_), Some(_)) => return Err(FindError::Both { path: folder.to_owned() }),
         (Some(_), None) => Some(CaseKind::Calls),
         (None, Some(_)) => Some(CaseKind::Reconciles),

@@ -14,6 +14,7 @@ use metahook_core::recording::secret_values::SecretValues;
 use metahook_server::cluster::dry_run::DefinitionsError;
 use serde_json::{Map, Value};
 
+use crate::cases;
 use crate::deploy::written_by_authors;
 use crate::diff::Differ;
 use crate::render::Reconciled;
@@ -25,7 +26,12 @@ use folder::Folder;
 pub const MAX_PARENTS: usize = 100;
 
 /// Files beside the cases that no hook's key may name.
-pub(crate) const OWN_NAMES: [&str; 3] = ["controller.yaml", "crd.yaml", "tests"];
+const OWN_NAMES: [&str; 3] = ["controller.yaml", "crd.yaml", "tests"];
+
+/// Whether a file of this name has its own meaning in a recording or among cases: a hook's key may not take it.
+pub(crate) fn is_own_name(key: &str) -> bool {
+    OWN_NAMES.contains(&key) || cases::is_case_file(key)
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
@@ -142,7 +148,7 @@ impl Recording<'_> {
     async fn hooks(&self) -> Result<BTreeMap<String, Vec<u8>>, RecordError> {
         let mut by_key = BTreeMap::new();
         for place in &self.differ.stored {
-            if OWN_NAMES.contains(&&*place.key) || !is_file_name(&place.key) {
+            if is_own_name(&place.key) || !is_file_name(&place.key) {
                 return Err(RecordError::Name(place.key.clone()));
             }
             let bytes = stored_bytes(self.differ.api(), place).await?;

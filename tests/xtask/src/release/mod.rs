@@ -1,4 +1,4 @@
-//! `cargo xtask release`: what a release holds, in one folder; two runs make the same bytes.
+//! `cargo xtask release`: what a release holds, in one folder. Two runs of one commit with the same tools make the same bytes.
 
 mod bill;
 mod notes;
@@ -57,7 +57,12 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     fs::create_dir_all(&parts)?;
     fs::write(parts.join("RELEASE_NOTES.md"), notes)?;
+    // What is missing of them is told before half an hour of building.
+    cargo::build_programs(&["release"])?;
+    cargo::run(cargo::program("release")?.arg(&parts))?;
     runners::build_all()?;
+    runners::build_all_again(&parts.join("again"))?;
+    fs::remove_dir_all(parts.join("again"))?;
     for architecture in Architecture::ALL {
         program(architecture, &parts.join(architecture.name()), options.without_arm64_code)?;
     }
@@ -67,7 +72,6 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     copy_folder(&paths::target()?.join("book"), &parts.join("book"))?;
     sdk(&parts)?;
     bill::write(&parts)?;
-    cargo::build_programs(&["release"])?;
     let release = paths::target()?.join(format!("metahook-{VERSION}"));
     cargo::exec(
         cargo::program("release")?.arg(parts).arg(release).args([&options.repository, &options.image]),

@@ -16,6 +16,9 @@ const TARGET: &str = "wasm32-wasip1";
 /// Where Debian's wasi-libc has its headers.
 pub(crate) const HEADERS: &str = "/usr/include/wasm32-wasi";
 
+/// Its code.
+const LIBRARY: &str = "/usr/lib/wasm32-wasi/libc.a";
+
 /// Versions of clang, the newest that was tried first.
 const VERSIONS: [&str; 3] = ["-19", "-16", ""];
 
@@ -25,7 +28,8 @@ pub(crate) fn missing() -> Option<String> {
     if version().is_none() {
         return Some(format!("clang and llvm-ar are missing {install}"));
     }
-    (!Path::new(HEADERS).is_dir()).then(|| format!("the C library for WASI is missing {install}"))
+    (!Path::new(HEADERS).is_dir() || !Path::new(LIBRARY).is_file())
+        .then(|| format!("the C library for WASI is missing {install}"))
 }
 
 /// The first version with a compiler and an archiver.
@@ -40,12 +44,17 @@ pub(crate) fn version() -> Option<&'static str> {
         .find(|version| is_there(&format!("clang{version}")) && is_there(&format!("llvm-ar{version}")))
 }
 
-/// What it is compiled with, which another runner comes of: versions of Rust, and of clang with its distribution's own.
+/// What it is compiled with, which another runner comes of: versions of Rust, of clang with its distribution's own, and the C library.
 pub(super) fn compilers() -> Result<Vec<String>> {
     let version = version().context("clang is gone")?;
     let mut clang = Command::new(format!("clang{version}"));
     let mut rust = Command::new("rustc");
-    let said = [clang.arg("--version"), rust.arg("--version").current_dir(folder(Language::JavaScript))];
+    let mut library = Command::new("sha256sum");
+    let said = [
+        clang.arg("--version"),
+        rust.arg("--version").current_dir(folder(Language::JavaScript)),
+        library.arg(LIBRARY),
+    ];
     let first_line = |said: String| said.lines().next().unwrap_or_default().to_owned();
     said.into_iter().map(|command| output(command).map(first_line)).collect()
 }

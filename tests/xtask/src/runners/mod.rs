@@ -93,26 +93,14 @@ pub(crate) fn compile(mut server: Command, folder: &Path) -> Result<()> {
 /// Builds one where the cache has it not, and copies it into the target folder.
 fn place(language: Language) -> Result<()> {
     let name = language.name();
-    let compilers = match language {
-        Language::Python => Vec::new(), // its parts are pinned, and compiled
-        Language::JavaScript => javascript::compilers()?,
-    };
-    let made_of = go::fingerprint_with(&sources(language), &compilers)?;
-    let cached = go::cache_folder()?.join(format!("runner-{name}-{made_of}"));
-    let file = cached.join(format!("{name}.wasm"));
+    let file = kept(language)?;
     if !file.is_file() {
         eprintln!("building the runner for {name}");
+        let cached = file.parent().context("the cache is a folder")?;
         let work = cached.with_extension("new");
-        if work.is_dir() {
-            fs::remove_dir_all(&work)?;
-        }
-        fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
-        match language {
-            Language::Python => python::build(&work)?,
-            Language::JavaScript => javascript::build(&work)?,
-        }
-        fs::create_dir_all(&cached)?;
-        fs::rename(work.join(format!("{name}.wasm")), &file).context("the build left no runner")?;
+        let built = make(language, &work)?;
+        fs::create_dir_all(cached)?;
+        fs::rename(built, &file)?;
         fs::remove_dir_all(&work)?;
     }
     let folder = paths::runners()?;
@@ -123,6 +111,46 @@ fn place(language: Language) -> Result<()> {
     let size = fs::copy(&file, &new).with_context(|| format!("cannot write {}", new.display()))?;
     fs::rename(&new, &placed).with_context(|| format!("cannot write {}", placed.display()))?;
     eprintln!("{name}.wasm  {size} bytes  {}", placed.display());
+    Ok(())
+}
+
+/// Where the cache keeps one, by what it is made of.
+fn kept(language: Language) -> Result<PathBuf> {
+    let name = language.name();
+    let compilers = match language {
+        Language::Python => Vec::new(), // its parts are pinned, and compiled
+        Language::JavaScript => javascript::compilers()?,
+    };
+    let made_of = go::fingerprint_with(&sources(language), &compilers)?;
+    Ok(go::cache_folder()?.join(format!("runner-{name}-{made_of}")).join(format!("{name}.wasm")))
+}
+
+/// Builds one in a folder that is made anew.
+fn make(language: Language, work: &Path) -> Result<PathBuf> {
+    if work.is_dir() {
+        fs::remove_dir_all(work)?;
+    }
+    fs::create_dir_all(work).with_context(|| format!("cannot make {}", work.display()))?;
+    match language {
+        Language::Python => python::build(work)?,
+        Language::JavaScript => javascript::build(work)?,
+    }
+    let built = work.join(format!("{}.wasm", language.name()));
+    ensure!(built.is_file(), "the build left no {}", built.display());
+    Ok(built)
+}
+
+/// Builds all again elsewhere: a release has what anybody builds of its commit with the same tools.
+pub(crate) fn build_all_again(work: &Path) -> Result<()> {
+    for language in ALL {
+        let name = language.name();
+        let again = make(language, &work.join(name))?;
+        ensure!(
+            fs::read(again)? == fs::read(kept(language)?)?,
+            "a second build of {name}.wasm has other bytes: something of this machine or of the moment came into it"
+        );
+        eprintln!("{name}.wasm is the same, built again");
+    }
     Ok(())
 }
 
@@ -150,7 +178,13 @@ fn folder(language: Language) -> PathBuf {
 /// Files that a runner is made of, with the one that says how; with any other content it is another one.
 fn sources(language: Language) -> Vec<PathBuf> {
     let names: &[&str] = match language {
-        Language::Python => &["requirements.txt", "runner.py", "runner.wit"],
+        Language::Python => &[
+            "licenses/componentize-py.txt",
+            "licenses/pyyaml.txt",
+            "requirements.txt",
+            "runner.py",
+            "runner.wit",
+        ],
         Language::JavaScript => &[
             "Cargo.lock",
             "Cargo.toml",
@@ -164,8 +198,18 @@ fn sources(language: Language) -> Vec<PathBuf> {
             "src/script.rs",
         ],
     };
-    let builder = paths::workspace().join(format!("tests/xtask/src/runners/{}.rs", language.name()));
-    names.iter().map(|name| folder(language).join(name)).chain([builder]).collect()
+    let builders: &[&str] = match language {
+        Language::Python => &["tests/xtask/src/runners/python.rs", "tests/xtask/src/runners/reproducible.c"],
+        // The program that starts it, with the version of wasmtime that it does so in, and the paths that are left out.
+        Language::JavaScript => &[
+            "Cargo.lock",
+            "tests/runners/src/main.rs",
+            "tests/xtask/src/runners/javascript.rs",
+            "tests/xtask/src/static_server.rs",
+        ],
+    };
+    let builders = builders.iter().map(|file| paths::workspace().join(file));
+    names.iter().map(|name| folder(language).join(name)).chain(builders).collect()
 }
 
 /// Runs a program of a build; its output is shown.

@@ -1,10 +1,11 @@
 //! The runner for Python: `CPython` as a component, with the runner's own program in it, as componentize-py makes it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use binaries::paths;
 
 use super::{Language, call, folder};
 
@@ -22,7 +23,7 @@ pub(super) fn missing() -> Option<String> {
     (!found).then(|| "python3 with pip is missing (Debian: apt-get install python3-pip)".to_owned())
 }
 
-/// Builds `python.wasm` in a folder: some ten seconds, with the packages' download.
+/// Builds `python.wasm` in a folder, with the same bytes each time: some ten seconds, with the packages' download.
 pub(super) fn build(work: &Path) -> Result<()> {
     let (source, packages, app) = (folder(Language::Python), work.join("packages"), work.join("app"));
     let mut pip = Command::new("python3");
@@ -49,7 +50,10 @@ pub(super) fn build(work: &Path) -> Result<()> {
     fs::copy(source.join("runner.py"), app.join("runner.py"))?;
     let mut componentize = Command::new("python3");
     componentize
+        .env("LD_PRELOAD", reproducible(work)?)
         .env("PYTHONPATH", &packages)
+        // An environment without packages: else the runner sees those of the Python of this machine.
+        .env("VIRTUAL_ENV", work.join("none"))
         .args(["-c", "import componentize_py; componentize_py.script()", "-d"])
         .arg(source.join("runner.wit"))
         .args(["-w", "runner", "componentize", "-p"])
@@ -57,6 +61,15 @@ pub(super) fn build(work: &Path) -> Result<()> {
         .args(["runner", "-o"])
         .arg(work.join("python.wasm"));
     call(&mut componentize)
+}
+
+/// The library by which each build makes the same bytes.
+fn reproducible(work: &Path) -> Result<PathBuf> {
+    let library = work.join("reproducible.so");
+    let mut compile = Command::new("cc");
+    compile.args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(&library);
+    call(compile.arg(paths::workspace().join("tests/xtask/src/runners/reproducible.c")))?;
+    Ok(library)
 }
 
 /// A release has the licences that the repository keeps: they are those of the packages.

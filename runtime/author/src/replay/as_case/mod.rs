@@ -17,8 +17,9 @@ use super::Recorded;
 use crate::cases::call_input::CallInput;
 use crate::cases::{CONTROLLER, DEFINITIONS, MAX_CASES, beside};
 use crate::deploy::written_by_authors;
+use crate::documents::MAX_FILE;
 use crate::record::folder::{Folder, path_of};
-use crate::record::{OWN_NAMES, RecordError};
+use crate::record::{RecordError, is_own_name};
 use crate::sandbox::LoadError;
 use crate::yaml;
 
@@ -29,7 +30,7 @@ const REPLACED: &str = "# The hook that was called when this was recorded, and i
 
 #[derive(Debug, thiserror::Error)]
 pub enum AsCaseError {
-    #[error("{0}")]
+    #[error("{0}: cases are made of a whole recording, so record again, or copy the whole file")]
     CutOff(String),
     #[error("the recording has {0} calls, and at most {MAX_CASES} become cases: record fewer reconciles")]
     TooMany(usize),
@@ -171,7 +172,7 @@ impl CallCases {
         let mut keys = BTreeSet::new();
         for hook in &recorded.hooks {
             let key = hook.key.clone();
-            if OWN_NAMES.contains(&&*key) || !is_file_name(&key) {
+            if is_own_name(&key) || !is_file_name(&key) {
                 return Err(RecordError::Name(key).into());
             }
             if !keys.insert(key.clone()) {
@@ -225,8 +226,16 @@ fn case_of(call: &RecordedCall, with_kind: bool) -> Result<CallCase, String> {
     };
     let answer: Value =
         serde_json::from_str(answer).map_err(|error| format!("the answer of {of} is no JSON: {error}"))?;
-    let request = serde_json::from_str::<serde::de::IgnoredAny>(&call.request);
+    // A value, as what reads the case makes one: it bounds the depth.
+    let request = serde_json::from_str::<Value>(&call.request);
     request.map_err(|error| format!("the request of {of} is no JSON: {error}"))?;
+    let request = indented(&call.request);
+    if request.len() as u64 > MAX_FILE {
+        return Err(format!(
+            "the request of {of} takes {} bytes over several lines, and `metahook test` reads at most {MAX_FILE}",
+            request.len(),
+        ));
+    }
     let hooks = [HookName::Sync, HookName::Finalize, HookName::Customize];
     let hook = hooks.into_iter().find(|hook| hook.as_str() == call.hook);
     let hook = hook.ok_or_else(|| format!("there is no hook {:?}", call.hook))?;
@@ -238,7 +247,7 @@ fn case_of(call: &RecordedCall, with_kind: bool) -> Result<CallCase, String> {
     let place = kind.into_iter().chain([call.parent.namespace.clone(), call.parent.name.clone(), called]);
     Ok(CallCase {
         place: place.filter(|part| !part.is_empty()).collect(),
-        request: indented(&call.request),
+        request,
         response: yaml::print(&answer),
         input: begins.to_owned() + &input.print(),
     })

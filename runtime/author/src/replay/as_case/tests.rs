@@ -169,7 +169,10 @@ fn what_cannot_be_cases_is_refused() {
     let refused = |recorded: &Recorded| written(recorded, &folder).unwrap_err();
     let whole = || recorded(vec![call("a", 0)]);
     let cut = refused(&Recorded { is_cut_off: true, ..whole() });
-    assert_eq!(cut, "the recording is cut off: it has no last line, and 1 calls");
+    assert_eq!(
+        cut,
+        "the recording is cut off: it has no last line, and 1 calls: cases are made of a whole recording, so record again, or copy the whole file"
+    );
     let many = refused(&recorded(vec![call("a", 0); MAX_CASES + 1]));
     assert!(many.contains("at most 10000 become cases"), "{many}");
     let none = refused(&recorded(vec![failed("a")]));
@@ -179,7 +182,7 @@ fn what_cannot_be_cases_is_refused() {
         assert!(outside.contains("cannot be the name of a file"), "{name}: {outside}");
     }
     let with = |hooks: Vec<RecordedHook>| Recorded { hooks, ..whole() };
-    for key in ["../x", "crd.yaml", "n"] {
+    for key in ["../x", "crd.yaml", "n", "request.json", "parent.yaml"] {
         let named = refused(&with(vec![RecordedHook { key: key.to_owned(), ..hook() }]));
         assert!(named.contains("cannot be the name of a file"), "{key}: {named}");
     }
@@ -187,6 +190,27 @@ fn what_cannot_be_cases_is_refused() {
     let damaged = refused(&with(vec![RecordedHook { digest: "sha256:1".to_owned(), ..hook() }]));
     assert!(damaged.contains("the recording is damaged: its hook.wasm is not"), "{damaged}");
     assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0, "something was written");
+}
+
+#[test]
+fn requests_that_a_case_could_not_be_read_with_are_left_out() {
+    let (_root, folder) = folder();
+    let deep = |depth| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+    let long = |length: u64| format!("\"{}\"", "x".repeat(usize::try_from(length).unwrap() - 3));
+    let with = |name: &str, request| RecordedCall { request, ..call(name, 0) };
+    let shallow = [with("a", deep(100)), with("b", long(MAX_FILE))];
+    assert!(cases(&recorded(shallow.to_vec()), &folder).unwrap().remarks.is_empty());
+    for (request, why) in [
+        (deep(200), "is no JSON: recursion limit exceeded"),
+        (
+            long(MAX_FILE + 1),
+            "takes 67108865 bytes over several lines, and `metahook test` reads at most 67108864",
+        ),
+    ] {
+        let remarks = cases(&recorded(vec![with("a", request), call("b", 0)]), &folder).unwrap().remarks;
+        let of = "1 call is no case. The first: the request of the sync hook for Greeting n/a ";
+        assert!(remarks.len() == 1 && remarks[0].starts_with(&format!("{of}{why}")), "{remarks:?}");
+    }
 }
 
 #[test]
