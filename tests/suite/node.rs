@@ -20,7 +20,7 @@ use tokio::process::Command;
 
 use crate::harness::using;
 use crate::pages::{Desk, all_blocks, is_hosted_here};
-use crate::tutorial::{prints, types};
+use crate::tutorial::prints;
 
 const IMAGE: &str = "example/sleeper:2.0";
 
@@ -29,13 +29,12 @@ const ROUNDS: usize = 3;
 pub(crate) const TUTORIAL: &str = "tutorial.md";
 
 /// Parts of the tutorial's commands that are not typed, each with the reason.
-const NOT_TYPED: [(&str, &str); 3] = [
-    ("cargo run", "the test's server runs"),
+const NOT_TYPED: [(&str, &str); 4] = [
+    ("export ", "the program is found"),
+    ("metahook serve", "the test's server runs"),
     ("rustup target add", "the target is there, and rustup would ask the network"),
-    ("cargo build", "the page's hook is that of guests/hello, which is built"),
+    ("cargo build", "the program and the page's hook, which is that of guests/hello, are built"),
 ];
-
-const STATE: &str = "-n hello get pod your-name -o=jsonpath={.status.phase}";
 
 pub(crate) async fn the_tutorials_pods_run_to_completion_and_their_logs_can_be_read(
     test: &mut Fixture,
@@ -53,26 +52,35 @@ async fn tutorial(test: &mut Fixture) -> Result<()> {
     let mut desk = Desk::new(test.plane(), &NOT_TYPED)?;
     // The kubelet starts a Pod a little later.
     desk.is_patient = true;
-    let example = paths::workspace().join("guests/hello");
-    for file in ["crd.yaml", "controller.yaml", "hello.yaml"] {
-        fs::copy(example.join(file), desk.folder.join(file))?;
+    test.serve()?;
+    let [program, server, new, define, build, load, render, host, try_it, change, delete, clean] =
+        all_blocks::<12>(TUTORIAL)?;
+    for block in [program, server, new] {
+        desk.types(&block).await?;
     }
+    desk.folder.push("hello-hook");
+    let example = paths::workspace().join("guests/hello");
+    for file in ["crd.yaml", "controller.yaml", "src/main.rs"] {
+        let there = desk.folder.join(file);
+        ensure!(there.is_file(), "{file} is no file of the scaffold");
+        fs::copy(example.join(file), there)?;
+    }
+    fs::copy(example.join("hello.yaml"), desk.folder.join("hello.yaml"))?;
     is_hosted_here(test, &desk.folder.join("controller.yaml"))?;
     let built = desk.folder.join("target/wasm32-wasip1/release");
     fs::create_dir_all(&built)?;
     fs::copy(paths::guest("hello")?, built.join("hello-hook.wasm"))?;
-    test.serve()?;
-    let [install, namespace, define, load, host, try_it, change, clean] = all_blocks::<8>(TUTORIAL)?;
-    for block in [install, namespace, define, load, host, try_it] {
+    for block in [define, build, load] {
+        desk.types(&block).await?;
+    }
+    let rendered = desk.types(&render).await?.concat();
+    ensure!(rendered.contains("kind: Pod\n") && rendered.contains("Hello, Your Name!"), "{rendered}");
+    for block in [host, try_it, change, delete] {
         desk.types(&block).await?;
     }
     let kubectl = test.plane().kubectl();
     prints(&kubectl, "-n hello get pods", |pods| pods.starts_with("No resources found")).await?;
-    types(&kubectl, "-n hello apply -f guests/hello/hello.yaml").await?;
-    prints(&kubectl, STATE, |state| state == "Succeeded").await?;
-    for block in [change, clean] {
-        desk.types(&block).await?;
-    }
+    desk.types(&clean).await?;
     desk.not_here.are_all_needed()
 }
 
