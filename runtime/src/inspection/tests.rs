@@ -54,6 +54,12 @@ fn related() -> TracedStep {
     .unwrap()
 }
 
+/// A Secret of a namespace that the hook had deleted.
+fn deleted_related(namespace: &str) -> TracedStep {
+    let object = json!({ "group": "", "resource": "secrets", "kind": "Secret", "namespace": namespace, "name": "token" });
+    serde_json::from_value(json!({ "step": "deletedRelated", "object": object, "deleted": true })).unwrap()
+}
+
 fn add(traces: &Traces, key: &Key, related_cause: Option<TracedObject>) {
     let resource = greetings();
     let trace = ReconcileTrace {
@@ -68,7 +74,12 @@ fn add(traces: &Traces, key: &Key, related_cause: Option<TracedObject>) {
             .map_or("spec changed".to_owned(), |object| format!("{} {} changed", object.kind, object.key())),
         changed_fields: Vec::new(),
         related_cause,
-        steps: vec![TracedStep::Read { object: shared() }, related()],
+        steps: vec![
+            TracedStep::Read { object: shared() },
+            related(),
+            deleted_related("n"),
+            deleted_related("m"),
+        ],
         left_out: 0,
         end: TraceEnd::Unchanged,
         next_us: None,
@@ -169,6 +180,14 @@ async fn no_cause_names_a_related_object_that_the_user_may_not_list() {
     let hidden = json!("a related object changed");
     assert_eq!((&latest["cause"], &latest["settled"]["lastCause"]), (&hidden, &hidden));
     assert!(!latest.to_string().contains("relatedCause") && !latest.to_string().contains("m/"), "{latest}");
+}
+
+#[tokio::test]
+async fn no_step_names_a_deleted_related_object_that_the_user_may_not_list() {
+    let (status, answer) = ask(PATH, "Host: localhost:1\r\nAuthorization: Bearer good\r\n").await;
+    let [own, other] = [2, 3].map(|at| answer["reconciles"][0]["steps"][at].clone());
+    assert_eq!((status, &own["object"]["name"]), (200, &json!("token")), "{answer}");
+    assert_eq!(other, json!({ "step": "deletedRelated", "deleted": true }));
 }
 
 #[tokio::test]

@@ -254,7 +254,11 @@ fn rows_of<'a>(
         TracedStep::StatusLeft { why } => ("status", format!("{}: {why}", name(&trace.parent))),
         TracedStep::DeletedRelated { object, deleted } => {
             let gone = if *deleted { "" } else { ", gone before" };
-            ("delete", format!("related {}{gone}", name(object)))
+            let related = match object {
+                Some(object) => format!("related {}", name(object)),
+                None => "a related object".to_owned(),
+            };
+            ("delete", format!("{related}{gone}"))
         }
     };
     vec![row]

@@ -191,6 +191,15 @@ fn what_is_not_shown_and_what_was_not_done_is_said() {
 }
 
 #[test]
+fn a_deleted_related_object_is_named_where_the_server_names_it() {
+    let deleted = |object, deleted| TracedStep::DeletedRelated { object, deleted };
+    let steps = vec![deleted(Some(pod("b")), false), deleted(None, true)];
+    let said = printed(&pod("web"), vec![ReconcileTrace { steps, ..trace() }], 5);
+    let rows = "  delete      related Pod demo/b, gone before\n  delete      a related object\n";
+    assert!(said.contains(rows), "{said}");
+}
+
+#[test]
 fn a_message_does_nothing_to_the_terminal() {
     let mut odd = trace();
     odd.end = TraceEnd::Failed("\u{1b}[2Jone\ntwo".to_owned());
