@@ -27,6 +27,11 @@ pub(super) async fn hide(
         {
             settled.hide_cause();
         }
+        for reach in trace.related_failure.clone() {
+            if !reviewed.may_list(reach).await? {
+                trace.hide_end();
+            }
+        }
         for step in &mut trace.steps {
             hide_in_step(&mut reviewed, step).await?;
         }

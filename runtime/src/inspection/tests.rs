@@ -28,6 +28,13 @@ fn traces() -> Traces {
         add(&traces, &Key::new("n", "a"), Some(cause));
     }
     add(&traces, &Key::new("m", "a"), None);
+    for (namespace, name) in [("n", "own"), ("m", "other")] {
+        let mut trace = trace(&Key::new("n", name), None);
+        trace.steps.clear();
+        trace.end = TraceEnd::Failed(format!("Secret {namespace}/token: no right"));
+        trace.related_failure = vec![TracedObject::new(&secrets(), &Key::new(namespace, ""))];
+        keep(&traces, trace);
+    }
     let object = ObjectId { resource: Arc::new(config_maps()), key: Key::new("m", "y") };
     let last = ReconcileCause { related: Some(Arc::new(object)), .."ConfigMap m/y changed".into() };
     let of_controller = traces.of_controller(("CompositeController", "c"), &greetings());
@@ -38,6 +45,11 @@ fn traces() -> Traces {
 fn config_maps() -> Resource {
     let gvk = Gvk::new("v1", "ConfigMap");
     Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: false }
+}
+
+fn secrets() -> Resource {
+    let gvk = Gvk::new("v1", "Secret");
+    Resource { gvk, plural: "secrets".into(), namespaced: true, has_status: false }
 }
 
 fn shared() -> TracedObject {
@@ -56,15 +68,14 @@ fn related() -> TracedStep {
 
 /// A Secret of a namespace that the hook had deleted.
 fn deleted_related(namespace: &str) -> TracedStep {
-    let object = json!({ "group": "", "resource": "secrets", "kind": "Secret", "namespace": namespace, "name": "token" });
+    let object = TracedObject::new(&secrets(), &Key::new(namespace, "token"));
     serde_json::from_value(json!({ "step": "deletedRelated", "object": object, "deleted": true })).unwrap()
 }
 
-fn add(traces: &Traces, key: &Key, related_cause: Option<TracedObject>) {
-    let resource = greetings();
-    let trace = ReconcileTrace {
+fn trace(key: &Key, related_cause: Option<TracedObject>) -> ReconcileTrace {
+    ReconcileTrace {
         controller: "CompositeController c".to_owned(),
-        parent: TracedObject::new(&resource, key),
+        parent: TracedObject::new(&greetings(), key),
         generation: 1,
         resource_version: "1".to_owned(),
         began: String::new(),
@@ -74,6 +85,7 @@ fn add(traces: &Traces, key: &Key, related_cause: Option<TracedObject>) {
             .map_or("spec changed".to_owned(), |object| format!("{} {} changed", object.kind, object.key())),
         changed_fields: Vec::new(),
         related_cause,
+        related_failure: Vec::new(),
         steps: vec![
             TracedStep::Read { object: shared() },
             related(),
@@ -87,9 +99,17 @@ fn add(traces: &Traces, key: &Key, related_cause: Option<TracedObject>) {
         settled: None,
         repeated: None,
         throttled: None,
-    };
+    }
+}
+
+fn add(traces: &Traces, key: &Key, related_cause: Option<TracedObject>) {
+    keep(traces, trace(key, related_cause));
+}
+
+fn keep(traces: &Traces, trace: ReconcileTrace) {
+    let (resource, key) = (greetings(), trace.parent.key());
     let of_controller = traces.of_controller(("CompositeController", "c"), &resource);
-    of_controller.add(|| (key, PrintedTrace::new((&resource, key), trace)));
+    of_controller.add(|| (&key, PrintedTrace::new((&resource, &key), trace)));
 }
 
 /// An API server that knows the token `good`, and lets its user get greetings of the namespace `n`, and what has no namespace.
@@ -188,6 +208,17 @@ async fn no_step_names_a_deleted_related_object_that_the_user_may_not_list() {
     let [own, other] = [2, 3].map(|at| answer["reconciles"][0]["steps"][at].clone());
     assert_eq!((status, &own["object"]["name"]), (200, &json!("token")), "{answer}");
     assert_eq!(other, json!({ "step": "deletedRelated", "deleted": true }));
+}
+
+#[tokio::test]
+async fn no_failure_names_a_related_object_that_the_user_may_not_list() {
+    let good = "Host: localhost:1\r\nAuthorization: Bearer good\r\n";
+    let (_, own) = ask(&PATH.replace("name=a", "name=own"), good).await;
+    assert_eq!(own["reconciles"][0]["end"], json!({ "failed": "Secret n/token: no right" }), "{own}");
+    let (_, other) = ask(&PATH.replace("name=a", "name=other"), good).await;
+    let hidden = json!({ "failed": "the deletion of a related object failed" });
+    assert_eq!(other["reconciles"][0]["end"], hidden, "{other}");
+    assert!(!other.to_string().contains("relatedFailure"), "{other}");
 }
 
 #[tokio::test]

@@ -274,6 +274,7 @@ mod tests {
             cause: cause.to_owned(),
             changed_fields: Vec::new(),
             related_cause: None,
+            related_failure: Vec::new(),
             steps: Vec::new(),
             left_out: 0,
             end: TraceEnd::Unchanged,

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use metahook_core::object::Object;
-use metahook_core::object::id::Key;
+use metahook_core::object::id::{Key, ObjectId};
 use metahook_core::reconcile::changing_place::{Warnings, why_the_next_waits};
-use metahook_core::reconcile::outcome::{Changed, Outcome, Retry, RetryState};
+use metahook_core::reconcile::outcome::{Changed, Failure, Outcome, Retry, RetryState};
 use metahook_core::reconcile::steps::TimedStep;
 use metahook_core::reconcile::trigger::{Beginning, RESYNC, ReconcileCause};
 use metahook_core::trace::recent::PrintedTrace;
@@ -34,11 +34,21 @@ pub(super) struct Course {
     pub(super) changing: Option<String>,
     /// Why the next reconcile waits where the parent is throttled, and how long after the begin of this one, where that is known.
     throttled: Option<(String, Option<Duration>)>,
+    /// The related objects that its failure may name.
+    related_failure: Vec<ObjectId>,
 }
 
 impl Course {
-    /// Notes why the next reconcile waits, where the parent is throttled.
-    pub(super) fn waits(&mut self, warnings: &Warnings, retry_state: RetryState, outcome: Outcome) {
+    /// Notes what a failure may name, and why the next reconcile waits, where the parent is throttled.
+    pub(super) fn ended(
+        &mut self,
+        result: &Result<Changed, Failure>,
+        warnings: &Warnings,
+        (retry_state, outcome): (RetryState, Outcome),
+    ) {
+        if let Err(failure) = result {
+            self.related_failure.clone_from(&failure.related);
+        }
         if matches!(outcome, Outcome::FollowUp | Outcome::FollowUpByClock) {
             let wait = Some(retry_state.wait).filter(|wait| !wait.is_zero());
             self.throttled = why_the_next_waits(warnings, retry_state).map(|why| (why, wait));
@@ -63,6 +73,7 @@ impl Reconciler {
             steps: <(Vec<TimedStep>, usize)>::default(),
             changing: None,
             throttled: None,
+            related_failure: Vec::new(),
         }
     }
 
@@ -74,7 +85,7 @@ impl Reconciler {
             return;
         }
         let resource = &self.data.parents.resource;
-        let Course { start, cause, steps: (steps, left_out), throttled, .. } = course;
+        let Course { start, cause, steps: (steps, left_out), throttled, related_failure, .. } = course;
         let took = start.elapsed();
         let (throttled, wait) = throttled.unzip();
         let began = Timestamp::now().checked_sub(took).unwrap_or_default();
@@ -86,6 +97,7 @@ impl Reconciler {
             took,
             cause,
             end,
+            related_failure,
             throttled,
             next: outcome.delay().or(wait.flatten().map(|wait| wait.saturating_sub(took))),
             next_resync: self.until_resync(outcome),

@@ -62,6 +62,7 @@ pub(super) fn trace() -> ReconcileTrace {
         took_us: 12_345,
         cause: "spec changed".to_owned(),
         related_cause: None,
+        related_failure: Vec::new(),
         changed_fields: vec!["spec.replicas".to_owned(), "…".to_owned()],
         steps: vec![
             related,
