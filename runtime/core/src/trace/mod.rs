@@ -197,10 +197,11 @@ impl ReconcileTrace {
         }
     }
 
-    /// Leaves out the name of the related object that caused it.
+    /// Leaves out the name of the related object that caused it, and its fields.
     pub fn hide_cause(&mut self) {
         if self.related_cause.take().is_some() {
             RELATED_CHANGED.clone_into(&mut self.cause);
+            self.changed_fields.clear();
         }
     }
 

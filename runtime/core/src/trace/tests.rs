@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -61,6 +63,25 @@ fn a_failure_is_kept_with_the_kinds_and_namespaces_that_it_may_name() {
     assert_eq!(reaches(2), ["n0/", "n1/"]);
     // Who may list them in all namespaces may in each.
     assert_eq!(reaches(30), [""]);
+}
+
+#[test]
+fn a_hidden_cause_has_no_fields() {
+    let (greetings, parent) = (resource("e/v1", "P"), a("e/v1", "P", "n/p").object());
+    let of = |related: Option<ObjectId>| {
+        let version = |label: &str| a("v1", "Secret", "n/s").label("app", label).object();
+        let fields = ChangedFields::between(&version("one"), &version("other"));
+        let related = related.map(Arc::new);
+        let cause = ReconcileCause { fields, related, .."Secret n/s changed".into() };
+        let reconciled = Reconciled { cause, ..reconciled(&greetings, &parent) };
+        let (mut trace, _) = ReconcileTrace::new(reconciled, &[], 0);
+        assert_eq!(trace.changed_fields, ["metadata.labels.app"]);
+        trace.hide_cause();
+        trace.whole_cause()
+    };
+    assert_eq!(of(None), "Secret n/s changed (metadata.labels.app)");
+    let secret = ObjectId { resource: resource("v1", "Secret"), key: Key::new("n", "s") };
+    assert_eq!(of(Some(secret)), "a related object changed");
 }
 
 #[test]
