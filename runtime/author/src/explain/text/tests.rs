@@ -201,6 +201,16 @@ fn a_deleted_related_object_is_named_where_the_server_names_it() {
 }
 
 #[test]
+fn only_an_unknown_field_is_left_out() {
+    let warnings = ["unknown field \"spec.x\"", "spec.y is deprecated"].map(str::to_owned).into();
+    let (verb, object, end) = ("replace".to_owned(), pod("web"), TracedWriteEnd::Changed);
+    let steps = vec![TracedStep::Wrote { verb, object, reason: None, warnings, end }];
+    let said = printed(&pod("web"), vec![ReconcileTrace { steps, ..trace() }], 5);
+    let warns = "warns: unknown field \"spec.x\", and leaves it out; spec.y is deprecated\n";
+    assert!(said.contains(warns), "{said}");
+}
+
+#[test]
 fn a_message_does_nothing_to_the_terminal() {
     let mut odd = trace();
     odd.end = TraceEnd::Failed("\u{1b}[2Jone\ntwo".to_owned());
