@@ -1,11 +1,11 @@
 //! What traces tell of related objects: their names and numbers are for users who may list them.
 
-use metahook_core::trace::{ReconcileTrace, TracedObject, TracedStep};
+use metahook_core::trace::{Hidden, ReconcileTrace, TracedObject, TracedStep};
 
 use super::guard::{Guard, Refusal, User};
 
 /// Kinds and namespaces of related objects that are reviewed for one answer.
-const MAX_REVIEWS: usize = 20;
+pub(super) const MAX_REVIEWS: usize = 20;
 
 /// Leaves the names and numbers of related objects out that the user may not list: a user may be let write the names in a parent,
 /// and learn so which objects there are.
@@ -17,19 +17,19 @@ pub(super) async fn hide(
     let mut reviewed = Reviewed { guard, user, answers: Vec::new() };
     for trace in reconciles {
         if let Some(object) = &trace.related_cause
-            && !reviewed.may_list(object.reach()).await?
+            && let Some(why) = reviewed.hides(object.reach()).await?
         {
-            trace.hide_cause();
+            trace.hide_cause(why);
         }
         if let Some(settled) = &mut trace.settled
             && let Some(object) = &settled.related_cause
-            && !reviewed.may_list(object.reach()).await?
+            && let Some(why) = reviewed.hides(object.reach()).await?
         {
-            settled.hide_cause();
+            settled.hide_cause(why);
         }
         for reach in trace.related_failure.clone() {
-            if !reviewed.may_list(reach).await? {
-                trace.hide_end();
+            if let Some(why) = reviewed.hides(reach).await? {
+                trace.hide_end(why);
             }
         }
         for step in &mut trace.steps {
@@ -41,22 +41,22 @@ pub(super) async fn hide(
 
 async fn hide_in_step(reviewed: &mut Reviewed<'_>, step: &mut TracedStep) -> Result<(), Refusal> {
     for rule in step.rules() {
-        if !reviewed.may_list(rule.reach()).await? {
-            rule.hide();
+        if let Some(why) = reviewed.hides(rule.reach()).await? {
+            rule.hide(why);
         }
     }
     step.recount();
     if let Some(deleted) = step.deleted_related()
         && let Some(object) = deleted
-        && !reviewed.may_list(object.reach()).await?
+        && reviewed.hides(object.reach()).await?.is_some()
     {
         *deleted = None;
     }
     Ok(())
 }
 
-/// Which related objects a user may list. Each kind and namespace is reviewed once, and where there are too many, the rest is
-/// taken for forbidden.
+/// Which related objects a user may list. Each kind is reviewed in all namespaces first: who may list it there may list it in each.
+/// The others are reviewed by namespace, each once.
 struct Reviewed<'a> {
     guard: &'a Guard,
     user: &'a User,
@@ -64,12 +64,27 @@ struct Reviewed<'a> {
 }
 
 impl Reviewed<'_> {
-    async fn may_list(&mut self, reach: TracedObject) -> Result<bool, Refusal> {
+    /// Why objects of a kind and namespace are hidden; `None`: the user may list them.
+    async fn hides(&mut self, reach: TracedObject) -> Result<Option<Hidden>, Refusal> {
+        let everywhere = TracedObject { namespace: String::new(), ..reach.clone() };
+        let mut hidden = Hidden::Unreviewed;
+        for one in [everywhere, reach] {
+            hidden = match self.may_list(one).await? {
+                Some(true) => return Ok(None),
+                Some(false) => Hidden::Forbidden,
+                None => Hidden::Unreviewed,
+            };
+        }
+        Ok(Some(hidden))
+    }
+
+    /// `None`: there were too many reviews before.
+    async fn may_list(&mut self, reach: TracedObject) -> Result<Option<bool>, Refusal> {
         if let Some((_, may)) = self.answers.iter().find(|(known, _)| known.is(&reach)) {
-            return Ok(*may);
+            return Ok(Some(*may));
         }
         if self.answers.len() >= MAX_REVIEWS {
-            return Ok(false);
+            return Ok(None);
         }
         let may = match self.guard.may_list(self.user, &reach).await {
             Ok(()) => true,
@@ -77,6 +92,6 @@ impl Reviewed<'_> {
             Err(refusal) => return Err(refusal),
         };
         self.answers.push((reach, may));
-        Ok(may)
+        Ok(Some(may))
     }
 }

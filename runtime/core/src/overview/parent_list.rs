@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::object::id::ObjectId;
 use crate::settled::parent_state::ParentState;
-use crate::trace::{ReconcileTrace, TraceEnd, TracedObject};
+use crate::trace::{Hidden, ReconcileTrace, TraceEnd, TracedObject};
 
 /// Parents of a page.
 pub const PAGE: usize = 100;
@@ -92,8 +92,8 @@ impl ParentFilter {
 impl From<ReconcileTrace> for LatestReconcile {
     fn from(mut trace: ReconcileTrace) -> Self {
         // Those who may list the parents may not list all that is related to them.
-        trace.hide_cause();
-        trace.hide_end();
+        trace.hide_cause(Hidden::Forbidden);
+        trace.hide_end(Hidden::Forbidden);
         let ReconcileTrace { began, took_us, cause, end, .. } = trace;
         Self { began, took_us, cause, end }
     }

@@ -33,6 +33,9 @@ const RELATED_CHANGED: &str = "a related object changed";
 /// Why a reconcile failed that could not delete related objects, where the user may not list them.
 const RELATED_FAILED: &str = "the deletion of a related object failed";
 
+/// Behind a text without the related object, where nobody asked whether the user may list it.
+const UNREVIEWED: &str = " (there are too many to ask whether you may list it)";
+
 /// Namespaces of related objects that a trace tells apart for its end.
 const MAX_REACHES: usize = 10;
 
@@ -118,6 +121,15 @@ pub enum TraceEnd {
     Failed(String),
 }
 
+/// Why a related object is not shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hidden {
+    /// The user may not list such objects.
+    Forbidden,
+    /// There are too many kinds and namespaces to ask about all of them.
+    Unreviewed,
+}
+
 /// What is known of a reconcile beside its steps.
 #[derive(Debug)]
 pub struct Reconciled<'a> {
@@ -198,20 +210,20 @@ impl ReconcileTrace {
     }
 
     /// Leaves out the name of the related object that caused it, and its fields.
-    pub fn hide_cause(&mut self) {
+    pub fn hide_cause(&mut self, why: Hidden) {
         if self.related_cause.take().is_some() {
-            RELATED_CHANGED.clone_into(&mut self.cause);
+            self.cause = why.said_of(RELATED_CHANGED);
             self.changed_fields.clear();
         }
     }
 
     /// Leaves out why it failed, where that may name related objects.
-    pub fn hide_end(&mut self) {
+    pub fn hide_end(&mut self, hidden: Hidden) {
         if std::mem::take(&mut self.related_failure).is_empty() {
             return;
         }
         if let TraceEnd::Again(why) | TraceEnd::Failed(why) = &mut self.end {
-            RELATED_FAILED.clone_into(why);
+            *why = hidden.said_of(RELATED_FAILED);
         }
     }
 
@@ -225,6 +237,14 @@ impl ReconcileTrace {
     pub fn is_about(&self, object: &TracedObject) -> bool {
         let is = |one: &TracedObject| one.is(object);
         is(&self.parent) || self.steps.iter().any(|step| step.objects().any(is))
+    }
+}
+
+impl Hidden {
+    /// The text that stands for what is hidden.
+    fn said_of(self, text: &str) -> String {
+        let remark = if self == Self::Unreviewed { UNREVIEWED } else { "" };
+        format!("{text}{remark}")
     }
 }
 

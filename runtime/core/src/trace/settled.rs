@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_MESSAGE, RELATED_CHANGED, TracedObject, message};
+use super::{Hidden, MAX_MESSAGE, RELATED_CHANGED, TracedObject, message};
 use crate::object::id::ObjectId;
 use crate::reconcile::trigger::ReconcileCause;
 
@@ -39,9 +39,9 @@ pub struct SettledCount {
 
 impl SettledTriggers {
     /// Leaves out the name of the related object that caused the last one.
-    pub fn hide_cause(&mut self) {
+    pub fn hide_cause(&mut self, why: Hidden) {
         if self.related_cause.take().is_some() {
-            RELATED_CHANGED.clone_into(&mut self.last_cause);
+            self.last_cause = why.said_of(RELATED_CHANGED);
         }
     }
 }

@@ -56,7 +56,7 @@ fn a_failure_is_kept_with_the_kinds_and_namespaces_that_it_may_name() {
         let (mut trace, _) = ReconcileTrace::new(reconciled, &[], 0);
         let found: Vec<_> = trace.related_failure.iter().map(|it| it.key().to_string()).collect();
         assert_eq!(trace.public_reason(), Some(RELATED_FAILED));
-        trace.hide_end();
+        trace.hide_end(Hidden::Forbidden);
         assert_eq!((trace.end, trace.related_failure), (TraceEnd::Failed(RELATED_FAILED.to_owned()), vec![]));
         found
     };
@@ -76,7 +76,7 @@ fn a_hidden_cause_has_no_fields() {
         let reconciled = Reconciled { cause, ..reconciled(&greetings, &parent) };
         let (mut trace, _) = ReconcileTrace::new(reconciled, &[], 0);
         assert_eq!(trace.changed_fields, ["metadata.labels.app"]);
-        trace.hide_cause();
+        trace.hide_cause(Hidden::Forbidden);
         trace.whole_cause()
     };
     assert_eq!(of(None), "Secret n/s changed (metadata.labels.app)");
