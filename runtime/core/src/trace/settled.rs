@@ -10,6 +10,9 @@ use super::{Hidden, MAX_MESSAGE, RELATED_CHANGED, TracedObject, message};
 use crate::object::id::ObjectId;
 use crate::reconcile::trigger::ReconcileCause;
 
+/// What a related object takes beside itself and its names: the counts of those who share these three.
+const SHARED: usize = 3 * 2 * size_of::<usize>();
+
 /// Triggers since the latest trace of a parent that changed nothing, as the server answers them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -64,7 +67,7 @@ impl SettledCount {
             Cow::Owned(cause) => cause.capacity(),
             Cow::Borrowed(_) => 0,
         };
-        text + self.related.as_ref().map_or(0, |related| size_of_val(&**related))
+        text + self.related.as_ref().map_or(0, |related| size_of_val(&**related) + related.key.len() + SHARED)
     }
 
     /// `None` where there was no trigger.
