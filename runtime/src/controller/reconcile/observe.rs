@@ -156,6 +156,7 @@ impl Reconciler {
 mod tests {
     use metahook_core::api::PAUSED;
     use metahook_core::cache::CacheEvent;
+    use metahook_core::trace::TracedObject;
     use opentelemetry_sdk::trace::Sampler;
     use serde_json::json;
 
@@ -165,9 +166,9 @@ mod tests {
     use crate::spans::Spans;
     use crate::telemetry::reconcile_span::ATTRIBUTES;
 
-    /// Attributes that the reconcile of a paused parent makes.
-    async fn attributes(traces: Traces) -> usize {
-        let scenario = Scenario::traced(traces);
+    /// Attributes that the reconcile of a paused parent makes, and the traces that are kept of it.
+    async fn made_and_kept(traces: Traces) -> (usize, usize) {
+        let scenario = Scenario::traced(traces.clone());
         let mut parent = body(&parents(), "1");
         parent["metadata"]["annotations"] = json!({ PAUSED: "true" });
         let parent = Object::parse(&parent.to_string(), None).unwrap();
@@ -176,21 +177,22 @@ mod tests {
         let before = ATTRIBUTES.get();
         let outcome = scenario.reconciler.reconcile(&key, RetryState::default()).await;
         assert_eq!(outcome, Outcome::Settled(None));
-        ATTRIBUTES.get() - before
+        let kept = traces.about(&TracedObject::new(&parents(), &key));
+        (ATTRIBUTES.get() - before, kept.len())
     }
 
     #[tokio::test]
     async fn attributes_of_spans_are_made_only_where_they_are_sent() {
         let sampled = |sampler| Some(Spans::sampled_by(sampler));
-        for (what, traces) in [
-            ("nothing is kept or sent", Traces::default()),
-            ("traces are kept", Traces::keeping(1 << 20)),
-            ("none is sampled", Traces::default().sending(sampled(Sampler::AlwaysOff))),
-            ("kept, none is sampled", Traces::keeping(1 << 20).sending(sampled(Sampler::AlwaysOff))),
+        for (what, traces, kept) in [
+            ("nothing is kept or sent", Traces::default(), 0),
+            ("traces are kept", Traces::keeping(1 << 20), 1),
+            ("none is sampled", Traces::default().sending(sampled(Sampler::AlwaysOff)), 0),
+            ("kept, none is sampled", Traces::keeping(1 << 20).sending(sampled(Sampler::AlwaysOff)), 1),
         ] {
-            assert_eq!(attributes(traces).await, 0, "{what}");
+            assert_eq!(made_and_kept(traces).await, (0, kept), "{what}");
         }
-        let sent = attributes(Traces::default().sending(sampled(Sampler::AlwaysOn))).await;
+        let (sent, _) = made_and_kept(Traces::default().sending(sampled(Sampler::AlwaysOn))).await;
         assert!(sent > 3, "{sent}");
     }
 }
