@@ -192,6 +192,7 @@ mod tests {
             cause: "first reconcile".to_owned(),
             changed_fields: Vec::new(),
             related_cause: None,
+            related_failure: Vec::new(),
             steps: Vec::new(),
             left_out: 0,
             end: TraceEnd::Unchanged,

@@ -11,6 +11,7 @@
 
 mod guard;
 mod query;
+mod related;
 mod reviews;
 
 use std::net::SocketAddr;
@@ -29,7 +30,7 @@ use metahook_core::overview::parent_list::ParentsAnswer;
 use metahook_core::overview::{ControllerAnswer, ControllersAnswer};
 use metahook_core::recording::RecordedAnswer;
 use metahook_core::recording::buffer::{FetchedLines, Subject};
-use metahook_core::trace::{Explained, ReconcileTrace, TracedObject, TracedStep};
+use metahook_core::trace::{Explained, ReconcileTrace, TracedObject};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -47,9 +48,6 @@ const MAX_REQUESTS: usize = 4;
 
 /// Parents whose reconciles one answer shows.
 const MAX_PARENTS: usize = 20;
-
-/// Kinds and namespaces of related objects that are reviewed for one answer.
-const MAX_REVIEWS: usize = 20;
 
 /// Reviews may wait for the API server, and a connection ends after ten seconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
@@ -266,62 +264,8 @@ impl Inspection {
             }
         }
         reconciles.retain(|trace| !hidden.iter().any(|parent| parent.is(&trace.parent)));
-        self.hide_related(user, &mut reconciles).await?;
+        related::hide(&self.guard, user, &mut reconciles).await?;
         Ok(Explained { version: version(), reconciles, hidden_parents: hidden.len() })
-    }
-}
-
-impl Inspection {
-    /// Leaves the names and numbers of related objects out that the user may not list: a user may be let write the names in a
-    /// parent, and learn so which objects there are.
-    async fn hide_related(&self, user: &User, reconciles: &mut [ReconcileTrace]) -> Result<(), Refusal> {
-        let mut reviewed = Reviewed { guard: &self.guard, user, answers: Vec::new() };
-        for trace in reconciles {
-            if let Some(object) = &trace.related_cause
-                && !reviewed.may_list(object.reach()).await?
-            {
-                trace.hide_cause();
-            }
-            if let Some(settled) = &mut trace.settled
-                && let Some(object) = &settled.related_cause
-                && !reviewed.may_list(object.reach()).await?
-            {
-                settled.hide_cause();
-            }
-            for rule in trace.steps.iter_mut().flat_map(TracedStep::rules) {
-                if !reviewed.may_list(rule.reach()).await? {
-                    rule.hide();
-                }
-            }
-            trace.steps.iter_mut().for_each(TracedStep::recount);
-        }
-        Ok(())
-    }
-}
-
-/// Which related objects a user may list. Each kind and namespace is reviewed once, and where there are too many, the rest is
-/// taken for forbidden.
-struct Reviewed<'a> {
-    guard: &'a Guard,
-    user: &'a User,
-    answers: Vec<(TracedObject, bool)>,
-}
-
-impl Reviewed<'_> {
-    async fn may_list(&mut self, reach: TracedObject) -> Result<bool, Refusal> {
-        if let Some((_, may)) = self.answers.iter().find(|(known, _)| known.is(&reach)) {
-            return Ok(*may);
-        }
-        if self.answers.len() >= MAX_REVIEWS {
-            return Ok(false);
-        }
-        let may = match self.guard.may_list(self.user, &reach).await {
-            Ok(()) => true,
-            Err(Refusal::Forbidden { .. }) => false,
-            Err(refusal) => return Err(refusal),
-        };
-        self.answers.push((reach, may));
-        Ok(may)
     }
 }
 

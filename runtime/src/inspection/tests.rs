@@ -28,6 +28,23 @@ fn traces() -> Traces {
         add(&traces, &Key::new("n", "a"), Some(cause));
     }
     add(&traces, &Key::new("m", "a"), None);
+    for (namespace, name) in [("n", "own"), ("m", "other")] {
+        let mut trace = trace(&Key::new("n", name), None);
+        trace.steps.clear();
+        trace.end = TraceEnd::Failed(format!("Secret {namespace}/token: no right"));
+        trace.related_failure = vec![TracedObject::new(&secrets(), &Key::new(namespace, ""))];
+        keep(&traces, trace);
+    }
+    let namespaces: Vec<_> = (0..30).map(|nth| format!("m{nth}")).collect();
+    let of_all: Vec<_> = namespaces.iter().map(String::as_str).collect();
+    let mut many =
+        trace(&Key::new("n", "many"), Some(TracedObject::new(&config_maps(), &Key::new("m", "x"))));
+    many.steps = vec![related(&of_all)];
+    keep(&traces, many.clone());
+    // The answer has the latest one first.
+    many.related_cause = Some(TracedObject::new(&config_maps(), &Key::new("m29", "x")));
+    many.steps = vec![];
+    keep(&traces, many);
     let object = ObjectId { resource: Arc::new(config_maps()), key: Key::new("m", "y") };
     let last = ReconcileCause { related: Some(Arc::new(object)), .."ConfigMap m/y changed".into() };
     let of_controller = traces.of_controller(("CompositeController", "c"), &greetings());
@@ -40,25 +57,36 @@ fn config_maps() -> Resource {
     Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: false }
 }
 
+fn secrets() -> Resource {
+    let gvk = Gvk::new("v1", "Secret");
+    Resource { gvk, plural: "secrets".into(), namespaced: true, has_status: false }
+}
+
 fn shared() -> TracedObject {
     TracedObject::new(&config_maps(), &Key::new("n", "shared"))
 }
 
-/// Rules about ConfigMaps of the namespaces `n` and `m`, by name.
-fn related() -> TracedStep {
-    let rule = |namespace: &str| json!({ "apiVersion": "v1", "resource": "configmaps", "namespace": namespace, "names": ["x"], "objects": 1 });
-    let found = [rule("n"), rule("m")];
+/// Rules about ConfigMaps of these namespaces, by name.
+fn related(namespaces: &[&str]) -> TracedStep {
+    let rule = |namespace: &&str| json!({ "apiVersion": "v1", "resource": "configmaps", "namespace": namespace, "names": ["x"], "objects": 1 });
+    let found: Vec<_> = namespaces.iter().map(rule).collect();
+    let count = found.len();
     serde_json::from_value(
-        json!({ "step": "related", "tookUs": 1, "rules": 2, "objects": 2, "found": found }),
+        json!({ "step": "related", "tookUs": 1, "rules": count, "objects": count, "found": found }),
     )
     .unwrap()
 }
 
-fn add(traces: &Traces, key: &Key, related_cause: Option<TracedObject>) {
-    let resource = greetings();
-    let trace = ReconcileTrace {
+/// A Secret of a namespace that the hook had deleted.
+fn deleted_related(namespace: &str) -> TracedStep {
+    let object = TracedObject::new(&secrets(), &Key::new(namespace, "token"));
+    serde_json::from_value(json!({ "step": "deletedRelated", "object": object, "deleted": true })).unwrap()
+}
+
+fn trace(key: &Key, related_cause: Option<TracedObject>) -> ReconcileTrace {
+    ReconcileTrace {
         controller: "CompositeController c".to_owned(),
-        parent: TracedObject::new(&resource, key),
+        parent: TracedObject::new(&greetings(), key),
         generation: 1,
         resource_version: "1".to_owned(),
         began: String::new(),
@@ -68,7 +96,13 @@ fn add(traces: &Traces, key: &Key, related_cause: Option<TracedObject>) {
             .map_or("spec changed".to_owned(), |object| format!("{} {} changed", object.kind, object.key())),
         changed_fields: Vec::new(),
         related_cause,
-        steps: vec![TracedStep::Read { object: shared() }, related()],
+        related_failure: Vec::new(),
+        steps: vec![
+            TracedStep::Read { object: shared() },
+            related(&["n", "m"]),
+            deleted_related("n"),
+            deleted_related("m"),
+        ],
         left_out: 0,
         end: TraceEnd::Unchanged,
         next_us: None,
@@ -76,25 +110,38 @@ fn add(traces: &Traces, key: &Key, related_cause: Option<TracedObject>) {
         settled: None,
         repeated: None,
         throttled: None,
-    };
-    let of_controller = traces.of_controller(("CompositeController", "c"), &resource);
-    of_controller.add(|| (key, PrintedTrace::new((&resource, key), trace)));
+    }
 }
 
-/// An API server that knows the token `good`, and lets its user get greetings of the namespace `n`, and what has no namespace.
+fn add(traces: &Traces, key: &Key, related_cause: Option<TracedObject>) {
+    keep(traces, trace(key, related_cause));
+}
+
+fn keep(traces: &Traces, trace: ReconcileTrace) {
+    let (resource, key) = (greetings(), trace.parent.key());
+    let of_controller = traces.of_controller(("CompositeController", "c"), &resource);
+    of_controller.add(|| (&key, PrintedTrace::new((&resource, &key), trace)));
+}
+
+/// An API server that knows the token `good`, and lets its user get and list what is in the namespace `n` or has none, and the
+/// token `admin`, whose user may do everything.
 fn reviewing() -> ApiClient {
     fake::answering_bodies(move |path, body| {
         let question: Value = serde_json::from_slice(body).unwrap();
         let status = if path.ends_with("tokenreviews") {
-            if question["spec"]["token"] == "good" {
-                json!({ "authenticated": true, "user": { "username": "ann", "groups": ["g"] } })
-            } else {
-                json!({ "error": "unknown" })
+            let user =
+                |name: &str| json!({ "authenticated": true, "user": { "username": name, "groups": ["g"] } });
+            match question["spec"]["token"].as_str() {
+                Some("good") => user("ann"),
+                Some("admin") => user("admin"),
+                _ => json!({ "error": "unknown" }),
             }
         } else {
             let wanted = &question["spec"]["resourceAttributes"];
-            let place = &wanted["namespace"];
-            let allowed = (place == "n" || place == "") && question["spec"]["user"] == "ann";
+            let (place, who) = (&wanted["namespace"], &question["spec"]["user"]);
+            let is_namespaced = ["configmaps", "secrets"].iter().any(|kind| wanted["resource"] == *kind);
+            let allowed = place == "n" || (place == "" && !is_namespaced);
+            let allowed = who == "admin" || (who == "ann" && allowed);
             json!({ "allowed": allowed })
         };
         json!({ "status": status }).to_string()
@@ -169,6 +216,45 @@ async fn no_cause_names_a_related_object_that_the_user_may_not_list() {
     let hidden = json!("a related object changed");
     assert_eq!((&latest["cause"], &latest["settled"]["lastCause"]), (&hidden, &hidden));
     assert!(!latest.to_string().contains("relatedCause") && !latest.to_string().contains("m/"), "{latest}");
+}
+
+#[tokio::test]
+async fn no_step_names_a_deleted_related_object_that_the_user_may_not_list() {
+    let (status, answer) = ask(PATH, "Host: localhost:1\r\nAuthorization: Bearer good\r\n").await;
+    let [own, other] = [2, 3].map(|at| answer["reconciles"][0]["steps"][at].clone());
+    assert_eq!((status, &own["object"]["name"]), (200, &json!("token")), "{answer}");
+    assert_eq!(other, json!({ "step": "deletedRelated", "deleted": true }));
+}
+
+#[tokio::test]
+async fn no_failure_names_a_related_object_that_the_user_may_not_list() {
+    let good = "Host: localhost:1\r\nAuthorization: Bearer good\r\n";
+    let (_, own) = ask(&PATH.replace("name=a", "name=own"), good).await;
+    assert_eq!(own["reconciles"][0]["end"], json!({ "failed": "Secret n/token: no right" }), "{own}");
+    let (_, other) = ask(&PATH.replace("name=a", "name=other"), good).await;
+    let hidden = json!({ "failed": "the deletion of a related object failed" });
+    assert_eq!(other["reconciles"][0]["end"], hidden, "{other}");
+    assert!(!other.to_string().contains("relatedFailure"), "{other}");
+}
+
+#[tokio::test]
+async fn who_may_list_a_kind_everywhere_is_shown_objects_of_all_namespaces() {
+    let many = PATH.replace("name=a", "name=many");
+    let (_, answer) = ask(&many, "Host: localhost:1\r\nAuthorization: Bearer admin\r\n").await;
+    assert_eq!(answer["reconciles"][1]["steps"][0]["objects"], json!(30), "{answer}");
+    assert!(!answer.to_string().contains("unreviewed") && !answer.to_string().contains("a related object"));
+}
+
+#[tokio::test]
+async fn what_was_not_reviewed_is_told_from_what_is_forbidden() {
+    let many = PATH.replace("name=a", "name=many");
+    let (_, answer) = ask(&many, "Host: localhost:1\r\nAuthorization: Bearer good\r\n").await;
+    let found = answer["reconciles"][1]["steps"][0]["found"].as_array().unwrap().clone();
+    let unreviewed: Vec<_> = found.iter().map(|rule| rule["unreviewed"] == json!(true)).collect();
+    assert!(found.iter().all(|rule| rule["objects"].is_null()), "{answer}");
+    // One in all namespaces, one each for the two causes.
+    assert_eq!(unreviewed.iter().position(|it| *it), Some(related::MAX_REVIEWS - 3), "{answer}");
+    assert!(unreviewed[related::MAX_REVIEWS - 3..28].iter().all(|it| *it) && !unreviewed[29]);
 }
 
 #[tokio::test]

@@ -175,6 +175,7 @@ mod tests {
             cause: String::new(),
             changed_fields: Vec::new(),
             related_cause: None,
+            related_failure: Vec::new(),
             steps: Vec::new(),
             left_out: 0,
             end: TraceEnd::Unchanged,

@@ -5,7 +5,7 @@ use std::fmt;
 use metahook_core::api::reason::ConditionType;
 use metahook_core::api::stored_selection::stored_selection;
 use metahook_core::object::Object;
-use metahook_core::object::id::ObjectId;
+use metahook_core::object::id::{ObjectId, Resource};
 use metahook_core::overview::ControllerAnswer;
 use metahook_core::trace::TracedObject;
 use metahook_server::cluster::discovery::Discovery;
@@ -25,8 +25,54 @@ pub enum Unremembered {
     NotRunning { id: ObjectId, stopped: Vec<Stopped>, running: Vec<String> },
     /// These controllers reconcile objects of its kind, and none of them selects it.
     NotSelected { id: ObjectId, controllers: Vec<String> },
-    /// It is there, and these controllers, which select it, run; none: it is a child at most.
-    Calm { id: ObjectId, controllers: Vec<String> },
+    /// It is there, and these controllers, which select it, run; none: it is a child at most. `ignoring`: those of them that may
+    /// ignore it all the same.
+    Calm { id: ObjectId, controllers: Vec<String>, ignoring: Vec<Ignoring> },
+}
+
+/// A controller that may ignore an object that it selects, as far as its spec shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ignoring {
+    /// It has a finalize hook and no sync hook.
+    FinalizesOnly { controller: String },
+    /// Its hooks are shown Secrets of some namespaces alone.
+    SecretsElsewhere { controller: String },
+}
+
+impl Ignoring {
+    /// `controller`: its kind and name.
+    fn of(controller: &str, stored: &Value, id: &ObjectId) -> Option<Self> {
+        let spec = &stored["spec"];
+        let names = |hook: &str, target: &str| !spec["hooks"][hook][target].is_null();
+        let is_there = |hook: &str| ["webhook", "wasm", "script"].iter().any(|target| names(hook, target));
+        let is_sandboxed = |hook: &&str| names(hook, "wasm") || names(hook, "script");
+        let controller = || controller.to_owned();
+        if is_there("finalize") && !is_there("sync") {
+            return Some(Self::FinalizesOnly { controller: controller() });
+        }
+        let Resource { gvk, plural, .. } = &*id.resource;
+        let is_secret = gvk.group.is_empty() && **plural == *"secrets";
+        let is_bounded = spec["serviceAccountRef"].is_null()
+            && ["sync", "finalize", "customize"].iter().any(|hook| is_sandboxed(hook));
+        (is_secret && is_bounded).then(|| Self::SecretsElsewhere { controller: controller() })
+    }
+}
+
+impl fmt::Display for Ignoring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FinalizesOnly { controller } => {
+                write!(
+                    f,
+                    "{controller}, which has a finalize hook alone, reconciles it once it is being deleted"
+                )
+            }
+            Self::SecretsElsewhere { controller } => write!(
+                f,
+                "{controller}, whose hooks are modules or scripts, reconciles Secrets of the namespaces of --mount-secret-namespaces alone"
+            ),
+        }
+    }
 }
 
 /// A controller that does not run, and why.
@@ -45,6 +91,7 @@ struct Candidate {
     selects: bool,
     /// What its status says where it is not ready.
     why: Option<String>,
+    ignoring: Option<Ignoring>,
 }
 
 impl Explainer {
@@ -64,6 +111,7 @@ impl Explainer {
             return Ok(Unremembered::NotSelected { id, controllers });
         }
         let (mut servers, mut running, mut stopped) = (Servers::default(), Vec::new(), Vec::new());
+        let mut ignoring = Vec::new();
         for candidate in selecting {
             let question = Question { path: CONTROLLER, object: &candidate.object, more: &[] };
             let asked = self.inspector.reach_and_ask::<ControllerAnswer>(&mut servers, question).await;
@@ -75,13 +123,14 @@ impl Explainer {
             let controller = candidate.name;
             if runs {
                 running.push(controller);
+                ignoring.extend(candidate.ignoring);
             } else {
                 let why = candidate.why.unwrap_or_else(|| "no server runs it".to_owned());
                 stopped.push(Stopped { controller, why });
             }
         }
         Ok(if stopped.is_empty() {
-            Unremembered::Calm { id, controllers: running }
+            Unremembered::Calm { id, controllers: running, ignoring }
         } else {
             Unremembered::NotRunning { id, stopped, running }
         })
@@ -95,11 +144,14 @@ impl Explainer {
             let resource = resource(&discovery, kind).await?;
             for controller in api.list_objects(&resource).await? {
                 if let Some(selection) = stored_selection(kind, &controller, &gvr) {
+                    let name = format!("{} {}", kind.as_str(), controller.key.name);
+                    let stored = controller.value().unwrap_or_default();
                     all.push(Candidate {
-                        name: format!("{} {}", kind.as_str(), controller.key.name),
                         object: TracedObject::new(&resource, &controller.key),
                         selects: selection.includes(object),
-                        why: not_ready(&controller.value().unwrap_or_default()),
+                        why: not_ready(&stored),
+                        ignoring: Ignoring::of(&name, &stored, id),
+                        name,
                     });
                 }
             }
@@ -152,15 +204,21 @@ impl fmt::Display for Unremembered {
                 if controllers.len() == 1 { "selector" } else { "selectors" },
                 controllers.join(" and ")
             ),
-            Self::Calm { id, controllers } if controllers.is_empty() => write!(
+            Self::Calm { id, controllers, .. } if controllers.is_empty() => write!(
                 f,
                 "{id}: it is there, and the server remembers no reconcile that wrote it or decided about it. It remembers the latest ones since it started (--trace-memory-max), and the first hundred children of each. Explain its parent, which the owner reference of the object names"
             ),
-            Self::Calm { id, controllers } => write!(
-                f,
-                "{id}: it is there, {}, and the server remembers no reconcile of it: it settled, and later reconciles of others took its room (--trace-memory-max). To see its next reconcile, change it beside metahook explain -f",
-                run_and_select(controllers)
-            ),
+            Self::Calm { id, controllers, ignoring } => {
+                write!(
+                    f,
+                    "{id}: it is there, {}, and the server remembers no reconcile of it: it settled, and later reconciles of others took its room (--trace-memory-max)",
+                    run_and_select(controllers)
+                )?;
+                for one in ignoring {
+                    write!(f, "; or {one}")?;
+                }
+                write!(f, ". To see its next reconcile, change it beside metahook explain -f")
+            }
         }
     }
 }
@@ -175,7 +233,7 @@ mod tests {
     use std::path::PathBuf;
 
     use http::Response;
-    use metahook_core::object::id::{Gvk, Key, Resource};
+    use metahook_core::object::id::{Gvk, Key};
     use metahook_server::cluster::fake::answering;
     use serde_json::json;
 
@@ -203,6 +261,7 @@ mod tests {
         let calm = |controllers: &[&String]| Unremembered::Calm {
             id: id(),
             controllers: controllers.iter().map(|&name| name.clone()).collect(),
+            ignoring: Vec::new(),
         };
         let not_selected =
             Unremembered::NotSelected { id: id(), controllers: vec![one.clone(), two.clone()] };
@@ -288,12 +347,44 @@ mod tests {
         let running = vec!["DecoratorController d".to_owned()];
         assert_eq!(
             ask([unlike.clone(), json!([controller("d", selects, true)])]).await,
-            Unremembered::Calm { id: id(), controllers: running }
+            Unremembered::Calm { id: id(), controllers: running, ignoring: Vec::new() }
         );
         let controllers = vec!["CompositeController unlike".to_owned()];
         assert_eq!(ask([unlike, json!([])]).await, Unremembered::NotSelected { id: id(), controllers });
-        let none = Unremembered::Calm { id: id(), controllers: Vec::new() };
+        let none = Unremembered::Calm { id: id(), controllers: Vec::new(), ignoring: Vec::new() };
         assert_eq!(ask([json!([]), json!([])]).await, none);
+    }
+
+    /// What a controller of these hooks may ignore, as the text says it.
+    fn ignored(spec: &Value, id: &ObjectId) -> String {
+        let controller = "CompositeController c".to_owned();
+        let ignoring = Ignoring::of(&controller, &json!({ "spec": spec }), id).into_iter().collect();
+        Unremembered::Calm { id: id.clone(), controllers: vec![controller], ignoring }.to_string()
+    }
+
+    #[test]
+    fn a_controller_that_may_ignore_what_it_selects_is_told_apart() {
+        let secret = {
+            let gvk = Gvk::new("v1", "Secret");
+            let resource = Resource { gvk, plural: "secrets".into(), namespaced: true, has_status: false };
+            ObjectId { resource: resource.into(), key: Key::new("demo", "a") }
+        };
+        let (wasm, webhook) = (json!({ "wasm": { "url": "u" } }), json!({ "webhook": { "url": "u" } }));
+        let none = "took its room (--trace-memory-max). To see";
+        let finalizes = "; or CompositeController c, which has a finalize hook alone, reconciles it once it is being deleted. To";
+        let secrets = "; or CompositeController c, whose hooks are modules or scripts, reconciles Secrets of the namespaces of --mount-secret-namespaces alone. To";
+        let account = json!({ "hooks": { "sync": wasm }, "serviceAccountRef": { "name": "s" } });
+        for (spec, id, says) in [
+            (json!({ "hooks": { "sync": wasm, "finalize": wasm } }), id(), none),
+            (json!({ "hooks": { "finalize": webhook } }), id(), finalizes),
+            (json!({ "hooks": { "sync": {}, "finalize": wasm } }), id(), finalizes),
+            (json!({ "hooks": { "sync": webhook } }), secret.clone(), none),
+            (json!({ "hooks": { "sync": webhook, "customize": wasm } }), secret.clone(), secrets),
+            (account, secret, none),
+        ] {
+            let said = ignored(&spec, &id);
+            assert!(said.contains(says), "{spec}: {said}");
+        }
     }
 
     #[test]

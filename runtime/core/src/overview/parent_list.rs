@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::object::id::ObjectId;
 use crate::settled::parent_state::ParentState;
-use crate::trace::{ReconcileTrace, TraceEnd, TracedObject};
+use crate::trace::{Hidden, ReconcileTrace, TraceEnd, TracedObject};
 
 /// Parents of a page.
 pub const PAGE: usize = 100;
@@ -92,7 +92,8 @@ impl ParentFilter {
 impl From<ReconcileTrace> for LatestReconcile {
     fn from(mut trace: ReconcileTrace) -> Self {
         // Those who may list the parents may not list all that is related to them.
-        trace.hide_cause();
+        trace.hide_cause(Hidden::Forbidden);
+        trace.hide_end(Hidden::Forbidden);
         let ReconcileTrace { began, took_us, cause, end, .. } = trace;
         Self { began, took_us, cause, end }
     }
@@ -111,6 +112,22 @@ mod tests {
         let gvk = Gvk::new("example.com/v1", "Greeting");
         let resource = Resource { gvk, plural: "greetings".into(), namespaced: true, has_status: true };
         ObjectId { resource: Arc::new(resource), key: Key::new("n", &format!("{number:03}")) }
+    }
+
+    #[test]
+    fn the_latest_reconcile_of_a_listed_parent_names_no_related_object() {
+        let object =
+            json!({"group": "", "resource": "secrets", "kind": "Secret", "namespace": "n", "name": "token"});
+        let trace = json!({
+            "controller": "CompositeController c",
+            "parent": {"group": "e", "resource": "ps", "kind": "P", "namespace": "n", "name": "p"},
+            "generation": 1, "resourceVersion": "7", "began": "", "tookUs": 5, "steps": [],
+            "cause": "Secret n/token changed", "changedFields": ["data.password"], "relatedCause": object,
+            "end": {"again": "Secret n/token: another client was faster"}, "relatedFailure": [object],
+        });
+        let latest = LatestReconcile::from(serde_json::from_value::<ReconcileTrace>(trace).unwrap());
+        assert_eq!(latest.cause, "a related object changed");
+        assert_eq!(latest.end, TraceEnd::Again("the deletion of a related object failed".to_owned()));
     }
 
     #[test]

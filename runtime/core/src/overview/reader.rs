@@ -38,12 +38,10 @@ impl ParentReader {
     /// `failing`: the parents that fail, with the category. Those that are read are taken out.
     pub fn read(&mut self, parent: &ObjectId, trace: &ReconcileTrace, failing: &mut FailingParents) {
         if let Some(category) = failing.remove(parent) {
-            let message = match &trace.end {
-                TraceEnd::Failed(message) | TraceEnd::Again(message) => message,
-                TraceEnd::Unchanged | TraceEnd::Wrote | TraceEnd::Paused => "",
-            };
+            // Those who may list the parents may not list all that is related to them.
+            let message = trace.public_reason().unwrap_or_default();
             self.failing.add(parent, category, message, &trace.began);
-        } else if let TraceEnd::Again(why) = &trace.end {
+        } else if let (TraceEnd::Again(_), Some(why)) = (&trace.end, trace.public_reason()) {
             self.waiting.add(parent, "", why, &trace.began);
         }
         for why in left(&trace.steps) {
@@ -160,6 +158,7 @@ mod tests {
             cause: "first reconcile".to_owned(),
             changed_fields: Vec::new(),
             related_cause: None,
+            related_failure: Vec::new(),
             steps: Vec::new(),
             left_out: 0,
             end,
@@ -193,6 +192,19 @@ mod tests {
         assert_eq!(counts, expected);
         assert_eq!(found[0].message, "create ConfigMap n/a: configmaps \"a\" is forbidden");
         assert_eq!((&*found[1].message, &*found[1].category), ("", "HookTrap"));
+    }
+
+    #[test]
+    fn no_group_names_a_related_object() {
+        let (mut reader, mut fail) = (ParentReader::default(), failing(&["a"]));
+        for (name, end) in [("a", TraceEnd::Failed as fn(String) -> TraceEnd), ("b", TraceEnd::Again)] {
+            let mut one = trace(name, 1, end("Secret n/token: no right".to_owned()));
+            one.related_failure = vec![object("token").reach()];
+            read(&mut reader, &one, &mut fail);
+        }
+        let NamedParents { failing, waiting, .. } = reader.end(&fail);
+        let hidden = "the deletion of a related object failed";
+        assert_eq!([&*failing[0].message, &*waiting[0].message], [hidden; 2]);
     }
 
     #[test]

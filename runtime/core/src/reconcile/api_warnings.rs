@@ -99,10 +99,8 @@ impl WarnedParents {
         if warning.is_none() && self.parents.is_empty() {
             return;
         }
-        let (object, mut hash) = (op.id(), hash64());
-        // The status is written apart: the one write says nothing about the other.
-        (&object.resource.gvk.kind, &object.key, matches!(op, Op::Status { .. })).hash(&mut hash);
-        let hash = hash.finish();
+        let object = op.id();
+        let hash = hash_of(&object.resource.gvk.kind, &object.key, matches!(op, Op::Status { .. }));
         let Some(warning) = warning else {
             self.mended(parent, hash);
             return;
@@ -121,11 +119,27 @@ impl WarnedParents {
     fn mended(&mut self, parent: &Key, object: u64) {
         let Some(objects) = self.parents.get_mut(parent) else { return };
         objects.remove(&object);
+        self.after_removal(parent);
+    }
+
+    /// Forgets objects of a parent that are none of these, by kind and name: nobody will write them again.
+    pub fn keep<'a>(&mut self, parent: &Key, objects: impl IntoIterator<Item = (&'a str, &'a Key)>) {
+        // Nearly always, and with each plan.
+        let Some(warned) = self.parents.get_mut(parent) else { return };
+        let both = |(kind, key)| [false, true].map(|is_status| hash_of(kind, key, is_status));
+        let known: BTreeSet<_> = objects.into_iter().flat_map(both).collect();
+        warned.retain(|object| known.contains(object));
+        self.after_removal(parent);
+    }
+
+    /// Forgets a parent without objects, and the warning about an object that is none of its parent's any more.
+    fn after_removal(&mut self, parent: &Key) {
+        let Some(objects) = self.parents.get(parent) else { return };
         if objects.is_empty() {
             self.forget(parent);
             return;
         }
-        self.shown.take_if(|(shown, of, _)| shown == parent && *of == object);
+        self.shown.take_if(|(shown, of, _)| shown == parent && !objects.contains(of));
     }
 
     /// To be called where the parent is gone.
@@ -143,6 +157,13 @@ impl WarnedParents {
         let first = || self.parents.first_key_value().map(|(parent, _)| format!("{parent}: see its Events"));
         (self.parents.len(), shown.or_else(first))
     }
+}
+
+/// The status is written apart: the one write says nothing about the other.
+fn hash_of(kind: &str, key: &Key, is_status: bool) -> u64 {
+    let mut hash = hash64();
+    (kind, key, is_status).hash(&mut hash);
+    hash.finish()
 }
 
 /// Finding of the condition `ApiWarnings`, about so many parents.
@@ -246,6 +267,29 @@ mod tests {
             all.wrote(None, &parent, write, None);
         }
         assert_eq!(all.0.count(None), (0, None), "the one above the bound is not remembered");
+    }
+
+    #[test]
+    fn jobs_that_come_and_go_leave_nothing_behind() {
+        let (mut all, parent) = (Written::default(), Key::new("n", "p"));
+        let status = Op::Status { id: write("a").id().clone(), body: Value::Null };
+        for nth in 0..2 * MAX_WARNED {
+            let name = nth.to_string();
+            all.wrote(None, &parent, &write(&name), Some("w"));
+            assert_eq!(all.0.count(None), (1, Some(format!("n/p: Pod n/{name}: w"))), "one that is there");
+            all.0.keep(&parent, [("Pod", &Key::new("n", &name))]);
+            assert_eq!(all.0.parents[&parent].len(), 1);
+            all.0.keep(&parent, [("Job", &Key::new("n", &name))]);
+            assert_eq!(all.0.count(None), (0, None));
+        }
+        all.wrote(None, &parent, &write("b"), Some("w"));
+        all.wrote(None, &parent, &status, Some("w"));
+        all.0.keep(&parent, [("Pod", &Key::new("n", "a"))]);
+        assert_eq!(
+            all.0.count(None),
+            (1, Some("n/p: see its Events".to_owned())),
+            "the status is of an object"
+        );
     }
 
     #[test]

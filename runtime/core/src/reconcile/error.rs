@@ -59,6 +59,9 @@ pub enum ReconcileError {
     UnmanagedChild { kind: Box<str>, key: Box<Key>, source: PortError },
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// The deletion of a related object.
+    #[error(transparent)]
+    RelatedDeletion(WriteError),
     /// Writes of one reconcile that failed, at least two.
     #[error("{}", failure.message)]
     Several { failure: Failure, failures: Vec<WriteFailure>, is_ungranted: bool },
@@ -78,9 +81,10 @@ impl ReconcileError {
     /// A right is missing.
     pub fn is_ungranted(&self) -> bool {
         match self {
-            Self::Write(error) | Self::Finalizer(error) | Self::Claim(ClaimError::Write(error)) => {
-                error.cause == WriteErrorCause::Ungranted
-            }
+            Self::Write(error)
+            | Self::RelatedDeletion(error)
+            | Self::Finalizer(error)
+            | Self::Claim(ClaimError::Write(error)) => error.cause == WriteErrorCause::Ungranted,
             Self::Several { is_ungranted, .. } => *is_ungranted,
             Self::Port(error) => error.is_ungranted,
             _ => false,
@@ -120,6 +124,7 @@ impl ReconcileError {
             category: errors.first()?.failure().category,
             message: failures::message(what, &failures, MAX_EVENT_MESSAGE),
             retry: Retry::WithEvent,
+            related: errors.iter().flat_map(Self::related).collect(),
         };
         Some(Self::Several { failure, failures, is_ungranted: errors.iter().any(Self::is_ungranted) })
     }
@@ -137,15 +142,26 @@ impl ReconcileError {
         let of = |kind: &str, name: String, cause| WriteFailure { kind: kind.to_owned(), name, cause };
         let of_id = |id: &ObjectId, cause| of(&id.resource.gvk.kind, id.key.to_string(), cause);
         match self {
-            Self::Write(error) | Self::Finalizer(error) | Self::Claim(ClaimError::Write(error)) => {
-                of_id(&error.id, cause(error))
-            }
+            Self::Write(error)
+            | Self::RelatedDeletion(error)
+            | Self::Finalizer(error)
+            | Self::Claim(ClaimError::Write(error)) => of_id(&error.id, cause(error)),
             Self::Child { id, .. } => of_id(id, cause(self)),
             Self::UnmanagedChild { kind, key, .. } => of(kind, key.to_string(), cause(self)),
             Self::ChildFailed(error) => {
                 of("", error.at().map_or_else(String::new, |at| at.to_string()), cause(self))
             }
             _ => of("", String::new(), error_chain(self)),
+        }
+    }
+
+    /// The related objects that the message may name.
+    fn related(&self) -> Vec<ObjectId> {
+        match self {
+            Self::RelatedDeletion(error) => vec![error.id.clone()],
+            Self::Answer(_, AnswerError::Deletion(error)) => error.object().into_iter().collect(),
+            Self::Several { failure, .. } => failure.related.clone(),
+            _ => Vec::new(),
         }
     }
 
@@ -165,12 +181,13 @@ impl ReconcileError {
             Self::DeletionsUnrecorded(error) => ("Write", error.retry),
             Self::UnmanagedChild { source, .. } => ("Child", source.retry),
             Self::Several { failure, .. } => return failure.clone(),
-            Self::Write(error) => ("Write", error.retry),
+            Self::Write(error) | Self::RelatedDeletion(error) => ("Write", error.retry),
         };
         Failure {
             category,
             message: shorten_middle(&one_line(&error_chain(self)), MAX_MESSAGE_LENGTH),
             retry,
+            related: self.related(),
         }
     }
 }
@@ -239,6 +256,26 @@ mod tests {
             error(vec![child("b", Problem::Observed), silent(), child("a", Problem::Observed)]).unwrap();
         assert_eq!((several.category, several.retry), ("Child", Retry::WithEvent));
         assert_eq!(several.message, "2 children failed: ConfigMap n/a, n/b: it is not the JSON of an object");
+    }
+
+    fn deletion(name: &str) -> ReconcileError {
+        let id = ObjectId { resource: resource("v1", "Secret"), key: Key::new("n", name) };
+        ReconcileError::RelatedDeletion(WriteError {
+            id,
+            cause: WriteErrorCause::Ungranted,
+            retry: Retry::WithEvent,
+            source: Box::new(std::fmt::Error),
+        })
+    }
+
+    #[test]
+    fn a_failure_has_the_related_objects_that_it_may_name() {
+        let related = |errors| ReconcileError::of_all("objects", errors).unwrap().failure().related;
+        let keys = |errors| related(errors).iter().map(|id| id.key.to_string()).collect::<Vec<_>>();
+        assert_eq!(keys(vec![deletion("a")]), ["n/a"]);
+        assert_eq!(keys(vec![deletion("a"), child("b", Problem::Observed), deletion("c")]), ["n/a", "n/c"]);
+        assert!(keys(vec![child("b", Problem::Observed)]).is_empty());
+        assert!(deletion("a").is_ungranted());
     }
 
     #[test]

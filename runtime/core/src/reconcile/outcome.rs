@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::object::Object;
+use crate::object::id::ObjectId;
 use crate::pacing::self_triggered::Pace;
 use crate::shorten_middle;
 
@@ -29,6 +30,8 @@ pub struct Failure {
     pub category: &'static str,
     pub message: String,
     pub retry: Retry,
+    /// The related objects that the message may name: not all who may read it may list them.
+    pub related: Vec<ObjectId>,
 }
 
 /// How a failed reconcile is repeated.
@@ -212,7 +215,7 @@ mod tests {
     };
 
     fn failure(retry: Retry) -> Result<Changed, Failure> {
-        Err(Failure { category: "Hook", message: "it trapped".into(), retry })
+        Err(Failure { category: "Hook", message: "it trapped".into(), retry, related: Vec::new() })
     }
 
     #[test]

@@ -30,6 +30,15 @@ const MAX_MESSAGE: usize = 1024;
 /// A cause whose object the user may not list.
 const RELATED_CHANGED: &str = "a related object changed";
 
+/// Why a reconcile failed that could not delete related objects, where the user may not list them.
+const RELATED_FAILED: &str = "the deletion of a related object failed";
+
+/// Behind a text without the related object, where nobody asked whether the user may list it.
+const UNREVIEWED: &str = " (there are too many to ask whether you may list it)";
+
+/// Namespaces of related objects that a trace tells apart for its end.
+const MAX_REACHES: usize = 10;
+
 /// What the server answers about an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -67,6 +76,9 @@ pub struct ReconcileTrace {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
     pub end: TraceEnd,
+    /// Kinds and namespaces of the related objects that the end may name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub related_failure: Vec<TracedObject>,
     /// Why the next reconcile waits, where the parent is throttled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled: Option<String>,
@@ -109,6 +121,15 @@ pub enum TraceEnd {
     Failed(String),
 }
 
+/// Why a related object is not shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hidden {
+    /// The user may not list such objects.
+    Forbidden,
+    /// There are too many kinds and namespaces to ask about all of them.
+    Unreviewed,
+}
+
 /// What is known of a reconcile beside its steps.
 #[derive(Debug)]
 pub struct Reconciled<'a> {
@@ -120,6 +141,8 @@ pub struct Reconciled<'a> {
     pub took: Duration,
     pub cause: ReconcileCause,
     pub end: TraceEnd,
+    /// The related objects that the end may name.
+    pub related_failure: Vec<ObjectId>,
     /// Why the next one waits, where the parent is throttled.
     pub throttled: Option<String>,
     pub next: Option<Duration>,
@@ -166,6 +189,7 @@ impl ReconcileTrace {
             steps: traced,
             left_out,
             end,
+            related_failure: reaches(&reconciled.related_failure),
             throttled: reconciled.throttled.as_deref().map(message),
             next_us: reconciled.next.map(micros),
             next_resync_us: reconciled.next_resync.map(micros),
@@ -185,17 +209,42 @@ impl ReconcileTrace {
         }
     }
 
-    /// Leaves out the name of the related object that caused it.
-    pub fn hide_cause(&mut self) {
+    /// Leaves out the name of the related object that caused it, and its fields.
+    pub fn hide_cause(&mut self, why: Hidden) {
         if self.related_cause.take().is_some() {
-            RELATED_CHANGED.clone_into(&mut self.cause);
+            self.cause = why.said_of(RELATED_CHANGED);
+            self.changed_fields.clear();
         }
+    }
+
+    /// Leaves out why it failed, where that may name related objects.
+    pub fn hide_end(&mut self, hidden: Hidden) {
+        if std::mem::take(&mut self.related_failure).is_empty() {
+            return;
+        }
+        if let TraceEnd::Again(why) | TraceEnd::Failed(why) = &mut self.end {
+            *why = hidden.said_of(RELATED_FAILED);
+        }
+    }
+
+    /// Why it failed or is put off, for those who may list no related objects.
+    pub fn public_reason(&self) -> Option<&str> {
+        let (TraceEnd::Again(why) | TraceEnd::Failed(why)) = &self.end else { return None };
+        Some(if self.related_failure.is_empty() { why } else { RELATED_FAILED })
     }
 
     /// Whether it is about this object: its parent, or one that it wrote or would not write.
     pub fn is_about(&self, object: &TracedObject) -> bool {
         let is = |one: &TracedObject| one.is(object);
         is(&self.parent) || self.steps.iter().any(|step| step.objects().any(is))
+    }
+}
+
+impl Hidden {
+    /// The text that stands for what is hidden.
+    fn said_of(self, text: &str) -> String {
+        let remark = if self == Self::Unreviewed { UNREVIEWED } else { "" };
+        format!("{text}{remark}")
     }
 }
 
@@ -240,6 +289,24 @@ impl TraceEnd {
             Err(Failure { message: text, .. }) => Self::Again(message(text)),
         }
     }
+}
+
+/// Kinds and namespaces of objects, each once; where there are many, the kinds in all namespaces.
+fn reaches(objects: &[ObjectId]) -> Vec<TracedObject> {
+    let each_once = |all: Vec<TracedObject>| {
+        let mut found = Vec::<TracedObject>::new();
+        for reach in all {
+            if !found.iter().any(|other| other.is(&reach)) {
+                found.push(reach);
+            }
+        }
+        found
+    };
+    let all = each_once(objects.iter().map(|id| TracedObject::of(id).reach()).collect());
+    if all.len() <= MAX_REACHES {
+        return all;
+    }
+    each_once(all.into_iter().map(|reach| TracedObject { namespace: String::new(), ..reach }).collect())
 }
 
 fn message(text: &str) -> String {

@@ -254,7 +254,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::object::id::Gvk;
+    use crate::object::id::{Gvk, ObjectId};
     use crate::trace::settled::SettledTriggers;
     use crate::trace::{TraceEnd, TracedStep};
 
@@ -274,6 +274,7 @@ mod tests {
             cause: cause.to_owned(),
             changed_fields: Vec::new(),
             related_cause: None,
+            related_failure: Vec::new(),
             steps: Vec::new(),
             left_out: 0,
             end: TraceEnd::Unchanged,
@@ -395,6 +396,19 @@ mod tests {
         count(&mut traces, "a", "x".repeat(100_000).into(), 1);
         let settled = read_all(&traces, "a").remove(0).settled.unwrap();
         assert!(settled.last_cause.len() < 2000 && traces.bytes < 4000, "{}", traces.bytes);
+    }
+
+    #[test]
+    fn the_names_of_a_related_cause_are_counted() {
+        let bytes = |name: &str| {
+            let mut traces = RecentTraces::new(1 << 20);
+            add(&mut traces, "c", "a", "first");
+            let object = ObjectId { resource: resource(), key: Key::new("n", name) };
+            let cause = ReconcileCause { related: Some(Arc::new(object)), .."Pod changed".into() };
+            count(&mut traces, "a", cause, 1);
+            traces.bytes
+        };
+        assert_eq!(bytes(&"x".repeat(253)) - bytes("x"), 252);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{TracedObject, is_zero};
+use super::{Hidden, TracedObject, is_zero};
 use crate::object::id::join_api_version;
 use crate::reconcile::config::RelatedLimits;
 use crate::reconcile::steps::Looked;
@@ -40,6 +40,9 @@ pub struct TracedRule {
     /// Objects that the rule finds; absent where the user who asks may not list such objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<usize>,
+    /// They are absent as nobody asked whether the user may list such objects: there were too many rules.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreviewed: bool,
     /// Objects outside of the parent's namespace among them that the hook is not shown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unseen: usize,
@@ -65,6 +68,7 @@ impl TracedRule {
             label_selector: String::new(),
             namespace_selector: String::new(),
             objects: Some(*objects),
+            unreviewed: false,
             unseen: if limits.shown_are_local { *elsewhere } else { 0 },
             parent_namespace_only: false,
         };
@@ -97,7 +101,8 @@ impl TracedRule {
     }
 
     /// Leaves out what a user may learn of objects that they may not list: names, and whether there are any.
-    pub fn hide(&mut self) {
+    pub fn hide(&mut self, why: Hidden) {
+        self.unreviewed = why == Hidden::Unreviewed;
         self.more_names += self.names.len();
         self.names.clear();
         (self.objects, self.unseen) = (None, 0);
@@ -139,7 +144,7 @@ mod tests {
         assert!(rule.finds_nothing(), "the hook sees its own namespace alone");
         assert!(!rule.parent_namespace_only, "names are looked for everywhere");
         assert_eq!((&*rule.reach().group, &*rule.reach().name), ("apps", ""));
-        rule.hide();
+        rule.hide(Hidden::Forbidden);
         assert_eq!((rule.names.len(), rule.more_names, rule.objects, rule.unseen), (0, 8, None, 0));
         assert!(!rule.finds_nothing());
 

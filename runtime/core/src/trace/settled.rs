@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_MESSAGE, RELATED_CHANGED, TracedObject, message};
+use super::{Hidden, MAX_MESSAGE, RELATED_CHANGED, TracedObject, message};
 use crate::object::id::ObjectId;
 use crate::reconcile::trigger::ReconcileCause;
+
+/// What a related object takes beside itself and its names: the counts of those who share these three.
+const SHARED: usize = 3 * 2 * size_of::<usize>();
 
 /// Triggers since the latest trace of a parent that changed nothing, as the server answers them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,9 +42,9 @@ pub struct SettledCount {
 
 impl SettledTriggers {
     /// Leaves out the name of the related object that caused the last one.
-    pub fn hide_cause(&mut self) {
+    pub fn hide_cause(&mut self, why: Hidden) {
         if self.related_cause.take().is_some() {
-            RELATED_CHANGED.clone_into(&mut self.last_cause);
+            self.last_cause = why.said_of(RELATED_CHANGED);
         }
     }
 }
@@ -64,7 +67,7 @@ impl SettledCount {
             Cow::Owned(cause) => cause.capacity(),
             Cow::Borrowed(_) => 0,
         };
-        text + self.related.as_ref().map_or(0, |related| size_of_val(&**related))
+        text + self.related.as_ref().map_or(0, |related| size_of_val(&**related) + related.key.len() + SHARED)
     }
 
     /// `None` where there was no trigger.

@@ -93,7 +93,8 @@ pub fn step_span(step: &TracedStep) -> SpanFacts {
         }
         TracedStep::DeletedRelated { object: id, deleted } => {
             let end = text("metahook.end", if *deleted { "deleted" } else { "gone" });
-            ("delete related object".to_owned(), object(id).into_iter().chain([end]).collect(), None)
+            let id = id.as_ref().map(object).unwrap_or_default();
+            ("delete related object".to_owned(), id.into_iter().chain([end]).collect(), None)
         }
     };
     SpanFacts { name, attributes, error }

@@ -79,7 +79,12 @@ pub enum TracedStep {
     /// The status of the parent was not written.
     StatusLeft { why: StatusLeft },
     /// A related object was deleted; false where it was gone.
-    DeletedRelated { object: TracedObject, deleted: bool },
+    DeletedRelated {
+        /// Absent where the user who asks may not list such objects.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        object: Option<TracedObject>,
+        deleted: bool,
+    },
     /// A step of a newer server.
     #[serde(other)]
     Unknown,
@@ -158,7 +163,7 @@ impl TracedStep {
             },
             Step::StatusLeft(why) => Self::StatusLeft { why: *why },
             Step::DeletedRelated(id, deleted) => {
-                Self::DeletedRelated { object: TracedObject::of(id), deleted: *deleted }
+                Self::DeletedRelated { object: Some(TracedObject::of(id)), deleted: *deleted }
             }
         })
     }
@@ -196,6 +201,14 @@ impl TracedStep {
         }
     }
 
+    /// The related object that was deleted, where it is named; taken out, the step stays without it.
+    pub fn deleted_related(&mut self) -> Option<&mut Option<TracedObject>> {
+        match self {
+            Self::DeletedRelated { object, .. } => Some(object),
+            _ => None,
+        }
+    }
+
     /// Counts the objects of the rules that are shown, where rules were hidden or are not in the trace: a difference would say how
     /// many objects these find.
     pub fn recount(&mut self) {
@@ -213,8 +226,8 @@ impl TracedStep {
             Self::Read { object }
             | Self::Claimed { object, .. }
             | Self::Tried { object }
-            | Self::Wrote { object, .. }
-            | Self::DeletedRelated { object, .. } => (Some(object), none, &[], &[]),
+            | Self::Wrote { object, .. } => (Some(object), none, &[], &[]),
+            Self::DeletedRelated { object, .. } => (object.as_ref(), none, &[], &[]),
             Self::Planned { writes, left, .. } => (None, none, writes, left),
             Self::Held { objects, .. } => (None, objects, &[], &[]),
             Self::Finalizers

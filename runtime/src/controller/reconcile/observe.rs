@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use metahook_core::object::Object;
-use metahook_core::object::id::Key;
+use metahook_core::object::id::{Key, ObjectId};
 use metahook_core::reconcile::changing_place::{Warnings, why_the_next_waits};
-use metahook_core::reconcile::outcome::{Changed, Outcome, Retry, RetryState};
+use metahook_core::reconcile::outcome::{Changed, Failure, Outcome, Retry, RetryState};
 use metahook_core::reconcile::steps::TimedStep;
 use metahook_core::reconcile::trigger::{Beginning, RESYNC, ReconcileCause};
 use metahook_core::trace::recent::PrintedTrace;
@@ -34,11 +34,21 @@ pub(super) struct Course {
     pub(super) changing: Option<String>,
     /// Why the next reconcile waits where the parent is throttled, and how long after the begin of this one, where that is known.
     throttled: Option<(String, Option<Duration>)>,
+    /// The related objects that its failure may name.
+    related_failure: Vec<ObjectId>,
 }
 
 impl Course {
-    /// Notes why the next reconcile waits, where the parent is throttled.
-    pub(super) fn waits(&mut self, warnings: &Warnings, retry_state: RetryState, outcome: Outcome) {
+    /// Notes what a failure may name, and why the next reconcile waits, where the parent is throttled.
+    pub(super) fn ended(
+        &mut self,
+        result: &Result<Changed, Failure>,
+        warnings: &Warnings,
+        (retry_state, outcome): (RetryState, Outcome),
+    ) {
+        if let Err(failure) = result {
+            self.related_failure.clone_from(&failure.related);
+        }
         if matches!(outcome, Outcome::FollowUp | Outcome::FollowUpByClock) {
             let wait = Some(retry_state.wait).filter(|wait| !wait.is_zero());
             self.throttled = why_the_next_waits(warnings, retry_state).map(|why| (why, wait));
@@ -63,6 +73,7 @@ impl Reconciler {
             steps: <(Vec<TimedStep>, usize)>::default(),
             changing: None,
             throttled: None,
+            related_failure: Vec::new(),
         }
     }
 
@@ -74,7 +85,7 @@ impl Reconciler {
             return;
         }
         let resource = &self.data.parents.resource;
-        let Course { start, cause, steps: (steps, left_out), throttled, .. } = course;
+        let Course { start, cause, steps: (steps, left_out), throttled, related_failure, .. } = course;
         let took = start.elapsed();
         let (throttled, wait) = throttled.unzip();
         let began = Timestamp::now().checked_sub(took).unwrap_or_default();
@@ -86,6 +97,7 @@ impl Reconciler {
             took,
             cause,
             end,
+            related_failure,
             throttled,
             next: outcome.delay().or(wait.flatten().map(|wait| wait.saturating_sub(took))),
             next_resync: self.until_resync(outcome),
@@ -144,6 +156,7 @@ impl Reconciler {
 mod tests {
     use metahook_core::api::PAUSED;
     use metahook_core::cache::CacheEvent;
+    use metahook_core::trace::TracedObject;
     use opentelemetry_sdk::trace::Sampler;
     use serde_json::json;
 
@@ -153,9 +166,9 @@ mod tests {
     use crate::spans::Spans;
     use crate::telemetry::reconcile_span::ATTRIBUTES;
 
-    /// Attributes that the reconcile of a paused parent makes.
-    async fn attributes(traces: Traces) -> usize {
-        let scenario = Scenario::traced(traces);
+    /// Attributes that the reconcile of a paused parent makes, and the traces that are kept of it.
+    async fn made_and_kept(traces: Traces) -> (usize, usize) {
+        let scenario = Scenario::traced(traces.clone());
         let mut parent = body(&parents(), "1");
         parent["metadata"]["annotations"] = json!({ PAUSED: "true" });
         let parent = Object::parse(&parent.to_string(), None).unwrap();
@@ -164,21 +177,22 @@ mod tests {
         let before = ATTRIBUTES.get();
         let outcome = scenario.reconciler.reconcile(&key, RetryState::default()).await;
         assert_eq!(outcome, Outcome::Settled(None));
-        ATTRIBUTES.get() - before
+        let kept = traces.about(&TracedObject::new(&parents(), &key));
+        (ATTRIBUTES.get() - before, kept.len())
     }
 
     #[tokio::test]
     async fn attributes_of_spans_are_made_only_where_they_are_sent() {
         let sampled = |sampler| Some(Spans::sampled_by(sampler));
-        for (what, traces) in [
-            ("nothing is kept or sent", Traces::default()),
-            ("traces are kept", Traces::keeping(1 << 20)),
-            ("none is sampled", Traces::default().sending(sampled(Sampler::AlwaysOff))),
-            ("kept, none is sampled", Traces::keeping(1 << 20).sending(sampled(Sampler::AlwaysOff))),
+        for (what, traces, kept) in [
+            ("nothing is kept or sent", Traces::default(), 0),
+            ("traces are kept", Traces::keeping(1 << 20), 1),
+            ("none is sampled", Traces::default().sending(sampled(Sampler::AlwaysOff)), 0),
+            ("kept, none is sampled", Traces::keeping(1 << 20).sending(sampled(Sampler::AlwaysOff)), 1),
         ] {
-            assert_eq!(attributes(traces).await, 0, "{what}");
+            assert_eq!(made_and_kept(traces).await, (0, kept), "{what}");
         }
-        let sent = attributes(Traces::default().sending(sampled(Sampler::AlwaysOn))).await;
+        let (sent, _) = made_and_kept(Traces::default().sending(sampled(Sampler::AlwaysOn))).await;
         assert!(sent > 3, "{sent}");
     }
 }

@@ -49,7 +49,7 @@ impl Reconciler {
                 self.data.meter.counts().reconciled(ReconcileResult::Postponed);
                 tracing::debug!(?again, reason = message, "postponed");
             }
-            Err(Failure { retry: Retry::WithEvent, message, category }) => {
+            Err(Failure { retry: Retry::WithEvent, message, category, .. }) => {
                 self.data.meter.counts().reconciled(ReconcileResult::Failed);
                 self.parents.fail(parent, (category, message));
                 tracing::warn!(category, reason = message, "sync failed");

@@ -258,6 +258,7 @@ impl Record for Attempt<'_> {
                 }
                 reconciler.record_overlaps(input);
                 reconciler.parents.note_rollout(&parent.key, plan.rollout_wait.as_ref());
+                reconciler.parents.keep_warned(&parent.key, input, plan);
                 *lock(&self.changing) = reconciler.changing(parent, plan, self.retry_state);
             }
             Fact::TwoAnswers(hook) => reconciler.record_two_answers(parent, hook),

@@ -135,6 +135,7 @@ mod tests {
             cause: String::new(),
             changed_fields: Vec::new(),
             related_cause: None,
+            related_failure: Vec::new(),
             steps,
             left_out: 0,
             end: TraceEnd::Wrote,

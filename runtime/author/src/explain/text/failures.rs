@@ -1,6 +1,5 @@
 //! Failures of a parent in the list of its reconciles: what is present, and what was mended since.
 
-use metahook_core::reconcile::trigger::Trigger;
 use metahook_core::trace::{ReconcileTrace, TraceEnd, TracedObject};
 
 use super::{is_of, name, readable_time};
@@ -38,15 +37,13 @@ fn summary(traces: &[&ReconcileTrace]) -> Option<String> {
         let failed = some.iter().filter(|trace| has_failed(trace));
         failed.map(times).sum::<u64>()
     };
-    let is_cut = !traces.last().is_some_and(|oldest| is_first(oldest));
-    let at_least = |is_cut: bool| if is_cut { "at least " } else { "" };
     if let Some(first) = now.iter().rev().find(|trace| has_failed(trace)) {
         let since = first.repeated.as_ref().map_or(&first.began, |it| &it.since);
-        // A reconcile that went well divides these from earlier failures.
-        let is_cut = is_cut && before.is_empty();
+        // A reconcile that went well divides these from earlier failures. Without one there may have been more: of the oldest
+        // reconcile that is remembered nobody knows whether it is the first, as a server that starts calls its own first one so.
+        let (at_least, or_earlier) = if before.is_empty() { ("at least ", " or earlier") } else { ("", "") };
         let many = Some(times(now)).filter(|&times| times > 1);
-        let many = many.map_or_else(String::new, |it| format!(" {}{it} times", at_least(is_cut)));
-        let or_earlier = if is_cut { " or earlier" } else { "" };
+        let many = many.map_or_else(String::new, |it| format!(" {at_least}{it} times"));
         let is_paused = traces.first().is_some_and(|latest| latest.end == TraceEnd::Paused);
         let fails = if is_paused { "is paused now; it failed before," } else { "fails now," };
         return Some(format!("{fails}{many} since {}{or_earlier}", readable_time(since)));
@@ -57,13 +54,7 @@ fn summary(traces: &[&ReconcileTrace]) -> Option<String> {
         times => format!("{times} times"),
     };
     let until = readable_time(&last.began);
-    Some(format!("failed {}{many} until {until}; no failure since", at_least(is_cut)))
-}
-
-/// Whether it is the first reconcile of its parent. Where the oldest that is remembered is another one, earlier ones were left
-/// out: there are bounds of their number and of their bytes.
-fn is_first(trace: &ReconcileTrace) -> bool {
-    trace.cause == Trigger::First.to_string()
+    Some(format!("failed at least {many} until {until}; no failure since"))
 }
 
 fn has_failed(trace: &ReconcileTrace) -> bool {
@@ -81,12 +72,6 @@ mod tests {
 
     use super::super::tests::{object, pod, trace};
     use super::*;
-
-    /// The oldest of a list is taken for the first one of its parent.
-    fn all(mut traces: Vec<ReconcileTrace>) -> Vec<ReconcileTrace> {
-        traces.last_mut().unwrap().cause = Trigger::First.to_string();
-        traces
-    }
 
     fn ended(end: TraceEnd, minute: u32, times: u64) -> ReconcileTrace {
         let repeated = Repeated { times, since: "2026-11-27T09:00:00.000Z".to_owned() };
@@ -107,21 +92,23 @@ mod tests {
         let parent = object("Hello", "hellos", "a");
         let [wrote, again] =
             [TraceEnd::Wrote, TraceEnd::Again("waits".to_owned())].map(|end| ended(end, 5, 1));
-        let mended = all(vec![again.clone(), wrote.clone(), failed(4, 2), failed(3, 1)]);
+        let mended = [again.clone(), wrote.clone(), failed(4, 2), failed(3, 1)];
         assert_eq!(
             summaries(&parent, &mended),
-            ["CompositeController hello: failed 3 times until 2026-11-27 10:04:00.000Z; no failure since"]
+            [
+                "CompositeController hello: failed at least 3 times until 2026-11-27 10:04:00.000Z; no failure since"
+            ]
         );
         assert_eq!([0, 1, 2, 3].map(|nth| is_mended(&mended, nth)), [false, false, true, true]);
-        let fails = all(vec![again, failed(4, 3), wrote.clone(), failed(3, 1)]);
+        let fails = [again, failed(4, 3), wrote.clone(), failed(3, 1)];
         assert_eq!(
             summaries(&parent, &fails),
             ["CompositeController hello: fails now, 3 times since 2026-11-27 09:00:00.000Z"]
         );
         assert_eq!([1, 3].map(|nth| is_mended(&fails, nth)), [false, true]);
         assert_eq!(
-            summaries(&pod("old"), &all(vec![failed(4, 1)])),
-            ["CompositeController hello: Hello demo/a fails now, since 2026-11-27 10:04:00.000Z"]
+            summaries(&pod("old"), &[failed(4, 1)]),
+            ["CompositeController hello: Hello demo/a fails now, since 2026-11-27 10:04:00.000Z or earlier"]
         );
         assert!(summaries(&parent, &[wrote]).is_empty());
     }
@@ -131,14 +118,14 @@ mod tests {
         let parent = object("Hello", "hellos", "a");
         let paused = ended(TraceEnd::Paused, 9, 1);
         assert_eq!(
-            summaries(&parent, &all(vec![paused.clone(), failed(4, 3)])),
+            summaries(&parent, &[paused.clone(), failed(4, 3)]),
             [
-                "CompositeController hello: is paused now; it failed before, 3 times since 2026-11-27 09:00:00.000Z"
+                "CompositeController hello: is paused now; it failed before, at least 3 times since 2026-11-27 09:00:00.000Z or earlier"
             ]
         );
-        assert!(summaries(&parent, &all(vec![paused.clone()])).is_empty());
-        let resumed = summaries(&parent, &all(vec![failed(10, 1), paused, failed(4, 1)]));
-        assert!(resumed[0].contains("hello: fails now, 2 times since "), "{resumed:?}");
+        assert!(summaries(&parent, std::slice::from_ref(&paused)).is_empty());
+        let resumed = summaries(&parent, &[failed(10, 1), paused, failed(4, 1)]);
+        assert!(resumed[0].contains("hello: fails now, at least 2 times since "), "{resumed:?}");
     }
 
     #[test]
@@ -146,15 +133,14 @@ mod tests {
         let parent = object("Hello", "hellos", "a");
         let said = |traces: &[ReconcileTrace]| summaries(&parent, traces).remove(0);
         let since = "since 2026-11-27 09:00:00.000Z";
-        let cut = [failed(5, 3), failed(4, 2)];
-        assert_eq!(
-            said(&cut),
-            format!("CompositeController hello: fails now, at least 5 times {since} or earlier")
-        );
-        assert_eq!(
-            said(&all(cut.to_vec())),
-            format!("CompositeController hello: fails now, 5 times {since}")
-        );
+        // A server that starts, and one that reads a new spec, takes the next reconcile of each parent for its first.
+        for cause in ["first reconcile", "spec changed"] {
+            let oldest = ReconcileTrace { cause: cause.to_owned(), ..failed(4, 2) };
+            assert_eq!(
+                said(&[failed(5, 3), oldest]),
+                format!("CompositeController hello: fails now, at least 5 times {since} or earlier")
+            );
+        }
         let wrote = ended(TraceEnd::Wrote, 3, 1);
         let [before, after] =
             [said(&[failed(5, 3), wrote.clone(), failed(2, 1)]), said(&[wrote, failed(2, 1)])];

@@ -254,7 +254,11 @@ fn rows_of<'a>(
         TracedStep::StatusLeft { why } => ("status", format!("{}: {why}", name(&trace.parent))),
         TracedStep::DeletedRelated { object, deleted } => {
             let gone = if *deleted { "" } else { ", gone before" };
-            ("delete", format!("related {}{gone}", name(object)))
+            let related = match object {
+                Some(object) => format!("related {}", name(object)),
+                None => "a related object".to_owned(),
+            };
+            ("delete", format!("{related}{gone}"))
         }
     };
     vec![row]
@@ -275,18 +279,17 @@ fn written(
     };
     let warned = match warnings {
         [] => String::new(),
-        all => format!("; the API server warns: {}{}", all.join("; "), drops(all)),
+        all => {
+            let all: Vec<_> = all.iter().map(|one| format!("{one}{}", drops(one))).collect();
+            format!("; the API server warns: {}", all.join("; "))
+        }
     };
     format!("{}{}{reason}{end}{warned}", name(object), changes(trace, object))
 }
 
-/// What the API server did with fields that it does not know.
-fn drops(warnings: &[String]) -> &'static str {
-    if warnings.iter().any(|warning| warning.starts_with("unknown field")) {
-        ", and leaves it out"
-    } else {
-        ""
-    }
+/// What the API server did with a field that it does not know.
+fn drops(warning: &str) -> &'static str {
+    if warning.starts_with("unknown field") { ", and leaves it out" } else { "" }
 }
 
 /// Paths of the fields that a write changes, where the plan names them.

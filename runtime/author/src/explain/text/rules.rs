@@ -38,6 +38,9 @@ fn text(rule: &TracedRule) -> String {
 
 fn finds(rule: &TracedRule) -> String {
     let Some(objects) = rule.objects else {
+        if rule.unreviewed {
+            return "names and numbers are not shown: there are too many kinds and namespaces to ask whether you may list these objects".to_owned();
+        }
         return "names and numbers are not shown, as you may not list these objects".to_owned();
     };
     let found = match objects {
@@ -99,6 +102,10 @@ mod tests {
             (
                 vec![("moreNames", json!(2))],
                 "asks for configmaps in namespace shop by 2 names: names and numbers are not shown, as you may not list these objects",
+            ),
+            (
+                vec![("moreNames", json!(2)), ("unreviewed", json!(true))],
+                "asks for configmaps in namespace shop by 2 names: names and numbers are not shown: there are too many kinds and namespaces to ask whether you may list these objects",
             ),
             (
                 vec![

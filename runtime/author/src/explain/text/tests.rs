@@ -62,6 +62,7 @@ pub(super) fn trace() -> ReconcileTrace {
         took_us: 12_345,
         cause: "spec changed".to_owned(),
         related_cause: None,
+        related_failure: Vec::new(),
         changed_fields: vec!["spec.replicas".to_owned(), "…".to_owned()],
         steps: vec![
             related,
@@ -188,6 +189,25 @@ fn what_is_not_shown_and_what_was_not_done_is_said() {
     cut.left_out = 1;
     let said = printed(&pod("web"), vec![cut], 5);
     assert!(said.contains("1 more step\n") && !said.contains("not done"), "{said}");
+}
+
+#[test]
+fn a_deleted_related_object_is_named_where_the_server_names_it() {
+    let deleted = |object, deleted| TracedStep::DeletedRelated { object, deleted };
+    let steps = vec![deleted(Some(pod("b")), false), deleted(None, true)];
+    let said = printed(&pod("web"), vec![ReconcileTrace { steps, ..trace() }], 5);
+    let rows = "  delete      related Pod demo/b, gone before\n  delete      a related object\n";
+    assert!(said.contains(rows), "{said}");
+}
+
+#[test]
+fn only_an_unknown_field_is_left_out() {
+    let warnings = ["unknown field \"spec.x\"", "spec.y is deprecated"].map(str::to_owned).into();
+    let (verb, object, end) = ("replace".to_owned(), pod("web"), TracedWriteEnd::Changed);
+    let steps = vec![TracedStep::Wrote { verb, object, reason: None, warnings, end }];
+    let said = printed(&pod("web"), vec![ReconcileTrace { steps, ..trace() }], 5);
+    let warns = "warns: unknown field \"spec.x\", and leaves it out; spec.y is deprecated\n";
+    assert!(said.contains(warns), "{said}");
 }
 
 #[test]

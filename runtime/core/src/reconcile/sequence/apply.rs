@@ -120,7 +120,7 @@ impl<W: World> Sequence<'_, W> {
                     deleted.push(op.id().clone());
                 }
                 let effect = |deleted| if deleted { WriteEffect::Changed } else { WriteEffect::Nothing };
-                all.add(result.map(effect).map_err(ReconcileError::from));
+                all.add(result.map(effect).map_err(ReconcileError::RelatedDeletion));
             }
             left = later;
         }

@@ -21,7 +21,8 @@ use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{Key, ObjectId, Uid};
 use metahook_core::reconcile::api_warnings::{ReportedWarnings, WarnedParents};
 use metahook_core::reconcile::changing_place::Unsettled;
-use metahook_core::reconcile::plan::RolloutWait;
+use metahook_core::reconcile::input::ReconcileInput;
+use metahook_core::reconcile::plan::{ReconcilePlan, RolloutWait};
 use metahook_core::rollout::waiting::WaitingRollouts;
 use metahook_core::settled::first_failure::FirstFailure;
 use metahook_core::settled::{CacheRevision, SettledParents};
@@ -279,6 +280,19 @@ impl Parents {
         let mut warned = lock(&self.warned);
         // Within the lock: what a newer version has noted is not taken for what an older one did.
         warned.wrote([hooks, self.hooks.identity()], parent, op, warning);
+    }
+
+    /// A plan was made: warnings about objects that are neither there nor wanted are over.
+    pub(crate) fn keep_warned(&self, parent: &Key, input: &ReconcileInput, plan: &ReconcilePlan) {
+        let own = (&*self.data.parents.resource.gvk.kind, parent);
+        let there = input.claims.iter().map(|claimed| (&*claimed.resource.gvk.kind, &claimed.object.key));
+        let wanted = plan.desired.iter().flat_map(|(resource, all)| {
+            let kind = &*resource.gvk.kind;
+            all.keys().map(move |key| (kind, key))
+        });
+        let unmanaged = plan.unmanaged.iter().map(|child| (&*child.gvk.kind, &child.key));
+        let all = std::iter::once(own).chain(there).chain(wanted).chain(unmanaged);
+        lock(&self.warned).keep(parent, all);
     }
 
     /// The number of parents about whose objects the API server warned last, and one of them.

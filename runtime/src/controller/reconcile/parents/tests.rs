@@ -10,13 +10,19 @@ use metahook_core::children::write_history::Drift;
 use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 use metahook_core::json::difference::{Change, Difference};
 use metahook_core::object::id::{Gvk, Resource};
+use metahook_core::reconcile::ports::{Fact, Record};
+use metahook_core::reconcile::shown::LeftOut;
+use metahook_core::related::Related;
 use serde_json::json;
 
 use super::histories::{FlappingChild, MAX_NAMED};
 use super::*;
-use crate::controller::reconcile::testing::{COMPOSITE, Scenario, body, children, id, parents, response};
+use crate::controller::reconcile::testing::{
+    COMPOSITE, Scenario, body, children, id, object, parents, response,
+};
 use crate::hook::Hook;
 use crate::hook::web::{Pools, RedirectPolicy, Webhook};
+use crate::memory::Reservation;
 use crate::telemetry::metrics::Metrics;
 
 fn drift(name: &str) -> Drift {
@@ -173,4 +179,37 @@ async fn a_warning_counts_for_the_version_of_the_hooks_that_wrote() {
     assert!(renewed.set(Arc::clone(&scenario.reconciler.hooks.followed)).is_ok());
     assert_eq!(warned().await, 0, "the new version has written nothing yet");
     assert_eq!(warned().await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_ends_warnings_about_objects_that_are_neither_there_nor_wanted() {
+    let scenario = Scenario::answering(COMPOSITE, move |method, path| {
+        let (mut head, body) = response(method, path, Some(200))?.into_parts();
+        head.headers.insert(WARNING, "299 - \"unknown field\"".parse().ok()?);
+        Some(Response::from_parts(head, body))
+    });
+    scenario.observe(&parents());
+    scenario.observe(&children());
+    let child = id(children());
+    scenario.write(&Op::Replace { id: child.clone(), body: body(&children(), "1") }).await;
+    let input = ReconcileInput {
+        parent: Arc::new(object(&parents())),
+        hook: HookName::Sync,
+        hooks: Fingerprint::of(b"hooks"),
+        related: Related::default(),
+        selector: None,
+        claims: Vec::new(),
+        left_out: LeftOut::default(),
+        rollout: None,
+        older_decorators: None,
+    };
+    let memory = Reservation::default();
+    let warned_after = |plan: ReconcilePlan| {
+        let planned = Fact::Planned { input: &input, plan: &plan, customized: &[] };
+        scenario.world(&memory).record(&input.parent, planned);
+        scenario.reconciler.parents.warned().0
+    };
+    let wanted = [(child.resource, [(child.key, json!({}))].into())].into();
+    assert_eq!(warned_after(ReconcilePlan { desired: wanted, ..ReconcilePlan::default() }), 1);
+    assert_eq!(warned_after(ReconcilePlan::default()), 0);
 }
