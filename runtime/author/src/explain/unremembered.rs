@@ -5,7 +5,7 @@ use std::fmt;
 use metahook_core::api::reason::ConditionType;
 use metahook_core::api::stored_selection::stored_selection;
 use metahook_core::object::Object;
-use metahook_core::object::id::{ObjectId, Resource};
+use metahook_core::object::id::ObjectId;
 use metahook_core::overview::ControllerAnswer;
 use metahook_core::trace::TracedObject;
 use metahook_server::cluster::discovery::Discovery;
@@ -40,21 +40,21 @@ pub enum Ignoring {
 }
 
 impl Ignoring {
-    /// `controller`: its kind and name.
     fn of(controller: &str, stored: &Value, id: &ObjectId) -> Option<Self> {
         let spec = &stored["spec"];
-        let names = |hook: &str, target: &str| !spec["hooks"][hook][target].is_null();
+        let names = |hook: &str, target: &str| {
+            spec.pointer(&format!("/hooks/{hook}/{target}")).is_some_and(|target| !target.is_null())
+        };
         let is_there = |hook: &str| ["webhook", "wasm", "script"].iter().any(|target| names(hook, target));
-        let is_sandboxed = |hook: &&str| names(hook, "wasm") || names(hook, "script");
-        let controller = || controller.to_owned();
+        let is_sandboxed = |hook: &str| names(hook, "wasm") || names(hook, "script");
+        let controller = controller.to_owned();
         if is_there("finalize") && !is_there("sync") {
-            return Some(Self::FinalizesOnly { controller: controller() });
+            return Some(Self::FinalizesOnly { controller });
         }
-        let Resource { gvk, plural, .. } = &*id.resource;
-        let is_secret = gvk.group.is_empty() && **plural == *"secrets";
+        let is_secret = full_name(&id.resource) == "secrets";
         let is_bounded = spec["serviceAccountRef"].is_null()
-            && ["sync", "finalize", "customize"].iter().any(|hook| is_sandboxed(hook));
-        (is_secret && is_bounded).then(|| Self::SecretsElsewhere { controller: controller() })
+            && ["sync", "finalize", "customize"].into_iter().any(is_sandboxed);
+        (is_secret && is_bounded).then_some(Self::SecretsElsewhere { controller })
     }
 }
 
@@ -233,7 +233,7 @@ mod tests {
     use std::path::PathBuf;
 
     use http::Response;
-    use metahook_core::object::id::{Gvk, Key};
+    use metahook_core::object::id::{Gvk, Key, Resource};
     use metahook_server::cluster::fake::answering;
     use serde_json::json;
 

@@ -17,21 +17,24 @@ pub(super) fn pod(name: &str) -> TracedObject {
     object("Pod", "pods", name)
 }
 
-pub(super) fn trace() -> ReconcileTrace {
-    let call = TracedStep::Called {
-        hook: "sync".to_owned(),
-        older: false,
-        took_us: 700,
-        usage: Some(Usage { instructions: 60_117, memory: 1 << 20 }),
-        error: None,
-    };
-    let related = TracedStep::Related {
+fn related() -> TracedStep {
+    TracedStep::Related {
         earlier: false,
         took_us: 300,
         usage: Some(Usage { instructions: 9000, memory: 1 << 20 }),
         rules: 1,
         objects: 14,
         found: Vec::new(),
+        error: None,
+    }
+}
+
+pub(super) fn trace() -> ReconcileTrace {
+    let call = TracedStep::Called {
+        hook: "sync".to_owned(),
+        older: false,
+        took_us: 700,
+        usage: Some(Usage { instructions: 60_117, memory: 1 << 20 }),
         error: None,
     };
     let planned = |verb: &str, name: &str, drift: &[&str]| PlannedWrite {
@@ -65,7 +68,7 @@ pub(super) fn trace() -> ReconcileTrace {
         related_failure: Vec::new(),
         changed_fields: vec!["spec.replicas".to_owned(), "…".to_owned()],
         steps: vec![
-            related,
+            related(),
             call,
             plan,
             wrote("delete", "old", Some("the answer does not list it"), TracedWriteEnd::Changed),
