@@ -67,9 +67,9 @@ async fn tutorial(test: &mut Fixture) -> Result<()> {
     }
     fs::copy(example.join("hello.yaml"), desk.folder.join("hello.yaml"))?;
     is_hosted_here(test, &desk.folder.join("controller.yaml"))?;
-    let built = desk.folder.join("target/wasm32-wasip1/release");
-    fs::create_dir_all(&built)?;
-    fs::copy(paths::guest("hello")?, built.join("hello-hook.wasm"))?;
+    let target = desk.folder.join("target/wasm32-wasip1/release");
+    fs::create_dir_all(&target)?;
+    fs::copy(paths::guest("hello")?, target.join("hello-hook.wasm"))?;
     for block in [define, build, load] {
         desk.types(&block).await?;
     }
