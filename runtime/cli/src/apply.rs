@@ -11,7 +11,7 @@ use metahook_core::bundle::{Bundle, ModulePlace};
 
 use super::author_flags::RunnerFlags;
 use super::cluster_flags::ReachFlags;
-use super::pause;
+use super::values::pause;
 use metahook_author::deploy::modules::{ModuleFlag, ModulesError, assign};
 use metahook_author::deploy::{DeployError, Deployment};
 use metahook_author::documents::{self, Document, DocumentError};

@@ -13,9 +13,9 @@ use metahook_core::api::common::ApplyStrategy;
 use metahook_core::api::policy::HookPolicy;
 use metahook_server::cluster::api_client::ConnectError;
 
-use crate::apply_strategy;
 use crate::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
 use crate::cluster_flags::ReachFlags;
+use crate::values::apply_strategy;
 
 #[derive(Debug, Args)]
 pub struct LiveFlags {

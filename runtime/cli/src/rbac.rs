@@ -16,8 +16,8 @@ use metahook_server::cluster::api_client::ConnectError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::apply_strategy;
 use crate::cluster_flags::ReachFlags;
+use crate::values::apply_strategy;
 
 /// End of `--help`.
 const EXAMPLES: &str = "Examples:

@@ -9,10 +9,10 @@ use metahook_core::api::common::ApplyStrategy;
 use metahook_core::json::hidden::shown_differences;
 use serde_json::{Value, json};
 
-use crate::apply_strategy;
 use crate::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
 use crate::changes::{one_as_json, shown, value};
 use crate::cluster_flags::{ClusterError, ClusterFlags};
+use crate::values::apply_strategy;
 use metahook_author::documents::{self, DocumentError};
 use metahook_author::progress::Progress;
 use metahook_author::render::Simulation;

@@ -9,9 +9,9 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::common::ApplyStrategy;
 
-use crate::apply_strategy;
 use crate::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
 use crate::test_lines::LineBudget;
+use crate::values::apply_strategy;
 use metahook_author::cases::report::{Ran, github, json, junit};
 use metahook_author::cases::run::{Compared, Outcome, run};
 use metahook_author::cases::{FindError, find, home, shared_files};
