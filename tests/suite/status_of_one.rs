@@ -101,7 +101,7 @@ async fn traces_leave_something_of_the_budget(test: &mut Fixture, server: Socket
     let line = ["serve", &inspected, "--memory-budget=4Mi", "--trace-memory-max=4Mi"];
     let refused = test.server().run(&line).await.err().context("a server without memory for reconciles")?;
     let refused = format!("{refused:#}");
-    let says = "--trace-memory-max is 4Mi, and --memory-budget, in which it counts, is 4Mi: lower the one";
+    let says = "--trace-memory-max is 4Mi, and --memory-budget, in which it counts, is 4Mi: reconciles need 1Mi besides, so lower the one";
     ensure!(refused.contains(says), "{refused}");
     Ok(())
 }
