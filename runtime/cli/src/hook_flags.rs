@@ -10,8 +10,7 @@ use metahook_core::api::customize::CustomizeBounds;
 use metahook_core::api::kept::KeptBounds;
 use metahook_core::api::policy::{BrakeLimits, HookPolicy, LimitBounds, Limits};
 
-use crate::FlagError;
-use crate::values::{bytes, duration};
+use crate::values::{FlagError, bytes, duration};
 use metahook_server::hook::wasm::compile::{ModuleBounds, ModuleSettings};
 
 /// This program, also where its file has been replaced by another version.

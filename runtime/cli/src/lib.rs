@@ -45,8 +45,8 @@ use std::io::IsTerminal;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use metahook_server::telemetry::{self, LogError};
-pub use serve::{FlagError, Serve};
-pub use values::Address;
+pub use serve::Serve;
+pub use values::{Address, FlagError};
 
 /// Meanings of the exit codes, below each help of the whole program.
 const EXIT_CODES: &str = "Exit codes:

@@ -9,9 +9,8 @@ use metahook_core::api::common::ApplyStrategy;
 use metahook_core::children::desired::Applying;
 use metahook_core::pacing::Rate;
 
-use crate::FlagError;
 use crate::ignored_flags::IgnoredFlags;
-use crate::values::apply_strategy;
+use crate::values::{FlagError, apply_strategy};
 use metahook_server::controller::troubleshooting::{BODIES, DIFFERENCES};
 use metahook_server::server::Election;
 use metahook_server::telemetry::Format;

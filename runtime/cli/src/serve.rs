@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::TypedValueParser;
 use metahook_core::object::selector::Selector;
-use metahook_core::pacing::RateError;
 use metahook_core::pacing::self_triggered::SelfTriggerLimits;
 use metahook_core::reconcile::shown::ObservedBounds;
 use metahook_server::controller::Options;
@@ -15,7 +14,9 @@ use metahook_server::inspection::InspectionSettings;
 use metahook_server::server::Settings;
 use metahook_server::telemetry::Format;
 
-use crate::values::{Address, address, bytes, duration, local_address, pause, read_timeout, selector};
+use crate::values::{
+    Address, FlagError, address, bytes, duration, local_address, pause, read_timeout, selector,
+};
 use crate::{hook_flags, metacontroller_flags};
 
 #[derive(Debug, Args)]
@@ -103,17 +104,6 @@ pub struct Serve {
     pub modules: hook_flags::ModuleFlags,
     #[command(flatten)]
     pub metacontroller_flags: metacontroller_flags::MetacontrollerFlags,
-}
-
-/// A flag whose value does not go with another's.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FlagError {
-    #[error("--{0} is above --{0}-max: lower the one or raise the other")]
-    AboveMax(&'static str),
-    #[error("--max-observed-children is below --max-children: raise the one or lower the other")]
-    FewerObserved,
-    #[error("--client-go-qps and --client-go-burst: {0}")]
-    Rate(#[source] RateError),
 }
 
 impl Serve {

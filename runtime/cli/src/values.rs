@@ -6,6 +6,7 @@ use std::time::Duration;
 use metahook_core::api::common::ApplyStrategy;
 use metahook_core::api::units;
 use metahook_core::object::selector::Selector;
+use metahook_core::pacing::RateError;
 
 use metahook_server::cluster::transport::READ_TIMEOUT;
 
@@ -74,3 +75,13 @@ pub(super) fn pause(text: &str) -> Result<Duration, String> {
 }
 
 const DURATION: &str = "write a duration like 30s or 1m30s";
+/// A flag whose value does not go with another's.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlagError {
+    #[error("--{0} is above --{0}-max: lower the one or raise the other")]
+    AboveMax(&'static str),
+    #[error("--max-observed-children is below --max-children: raise the one or lower the other")]
+    FewerObserved,
+    #[error("--client-go-qps and --client-go-burst: {0}")]
+    Rate(#[source] RateError),
+}
