@@ -206,7 +206,7 @@ impl fmt::Display for Unremembered {
             ),
             Self::Calm { id, controllers, .. } if controllers.is_empty() => write!(
                 f,
-                "{id}: it is there, and the server remembers no reconcile that wrote it or decided about it. It remembers the latest ones since it started (--trace-memory-max), and the first hundred children of each. Explain its parent, which the owner reference of the object names"
+                "{id}: it is there, and the server remembers no reconcile that wrote it or decided about it. It remembers the latest ones since it started (--trace-memory-max), and the first hundred children of each. If it is a child, explain its parent, which its owner reference names; if a customize hook selects it, explain the parents of that controller"
             ),
             Self::Calm { id, controllers, ignoring } => {
                 write!(

@@ -24,7 +24,7 @@ pub enum InspectError {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ServerError {
     #[error(
-        "no Pod with the label {}={} runs in the namespace {namespace:?}: name the server's namespace by --server-namespace, or forward a port and name it by --server",
+        "no Pod with the label {}={} runs in the namespace {namespace:?}: name the server's namespace by --server-namespace, or forward a port and name it by --server. A server on this machine has to run with --inspection-address 127.0.0.1:9797; name this address by --server",
         LABEL.0,
         LABEL.1
     )]
