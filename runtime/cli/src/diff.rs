@@ -4,13 +4,12 @@ use std::io::{self, Write};
 
 use clap::{Args, ValueEnum};
 use metahook_author::diff::{Summary, word};
-use metahook_author::line_diff;
 use metahook_author::progress::Progress;
 use metahook_author::render::Reconciled;
 use metahook_server::telemetry::{error_chain, escape};
 use serde_json::{Value, json};
 
-use crate::changes::{one_as_json, shown};
+use crate::changes::{difference, one_as_json};
 use crate::live_flags::{LiveError, LiveFlags};
 
 /// End of `--help`.
@@ -123,9 +122,10 @@ impl<O: Write, S: Write> Printer<O, S> {
     fn differences(&mut self, one: &Reconciled) -> io::Result<()> {
         for step in &one.steps {
             writeln!(self.out, "# {}: {} {}", one.parent, word(step), step.effect.id)?;
-            let (before, after) = (shown(step.effect.shown_before()), shown(step.effect.shown_after()));
-            let text = line_diff::print(&before, &after, self.colours);
-            let is_hidden = text.is_empty() && !before.is_empty();
+            let (before, after) = (step.effect.shown_before(), step.effect.shown_after());
+            let was_there = before.is_some();
+            let text = difference(before, after, self.colours);
+            let is_hidden = text.is_empty() && was_there;
             let text = if is_hidden { "  only values differ that are not shown\n" } else { &text };
             self.out.write_all(text.as_bytes())?;
         }

@@ -10,7 +10,7 @@ use metahook_core::json::hidden::shown_differences;
 use serde_json::{Value, json};
 
 use crate::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
-use crate::changes::{one_as_json, shown, value};
+use crate::changes::{difference, one_as_json, shown, value};
 use crate::cluster_flags::{ClusterError, ClusterFlags};
 use crate::values::apply_strategy;
 use metahook_author::documents::{self, DocumentError};
@@ -19,7 +19,7 @@ use metahook_author::render::Simulation;
 use metahook_author::render::rounds::{RenderEnd, Rounds};
 use metahook_author::render::setup::{Options, SetupError};
 use metahook_author::render::{Reconciled, Step};
-use metahook_author::{line_diff, yaml};
+use metahook_author::yaml;
 use metahook_server::telemetry::{error_chain, escape};
 
 #[derive(Debug, Args)]
@@ -117,12 +117,10 @@ impl Render {
             Output::Yaml | Output::Diff => {
                 for (number, step) in steps(&rounds) {
                     writeln!(out, "# round {number}: {} {}", step.op, step.effect.id)?;
-                    let (before, after) =
-                        (shown(step.effect.shown_before()), shown(step.effect.shown_after()));
-                    let text = match (self.output, &after) {
-                        (Output::Diff, _) => line_diff::print(&before, &after, colours),
-                        (_, after) if after.is_empty() => [&name_of(step), "---\n"].concat(),
-                        (_, after) => [after, "---\n"].concat(),
+                    let text = match (self.output, step.effect.shown_after()) {
+                        (Output::Diff, after) => difference(step.effect.shown_before(), after, colours),
+                        (_, None) => [&name_of(step), "---\n"].concat(),
+                        (_, after) => [&shown(after), "---\n"].concat(),
                     };
                     out.write_all(text.as_bytes())?;
                 }
