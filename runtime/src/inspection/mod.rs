@@ -167,7 +167,8 @@ impl Inspection {
             CONTROLLER => serde_json::to_string(&self.controller(&asked).await?),
             PARENTS => serde_json::to_string(&self.parents(&asked).await?),
             RECORDING => serde_json::to_string(&self.recorded(&asked).await?),
-            _ => serde_json::to_string(&self.explained(&asked).await?),
+            RECONCILES => serde_json::to_string(&self.explained(&asked).await?),
+            _ => return Err(Refusal::Path),
         };
         printed.map_err(|error| Refusal::Failed(error.to_string()))
     }
