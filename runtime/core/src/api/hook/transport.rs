@@ -4,8 +4,8 @@
 ///
 /// A new variant needs an answer to each question that a method below asks, and its own value wherever the two kinds have
 /// different ones: bounds, fingerprints, words of errors. All of these are a `match` without `_`, so that the compiler names
-/// them. Ask one of the methods, or add a question; a test with `==` or `matches!` decides about new kinds unseen. The row
-/// "kind of hook" in `ARCHITECTURE.md` has the places that the compiler does not name.
+/// them. Ask one of the methods, or add a question; a test with `==` or `matches!` decides about new kinds unseen. The section
+/// "A kind of hook" in `runtime/ARCHITECTURE.md` has the places that the compiler does not name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookTransport {
     Wasm,
