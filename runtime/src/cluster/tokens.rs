@@ -25,7 +25,9 @@ pub enum TokenError {
     Kubeconfig(#[from] ConnectError),
     #[error("tokenFile of the kubeconfig: {0} cannot be read")]
     File(String, #[source] std::io::Error),
-    #[error("the API server makes no token of the ServiceAccount {account}: {why}. Name the file of a token by --token-file: kubectl create token NAME prints one of a ServiceAccount")]
+    #[error(
+        "the API server makes no token of the ServiceAccount {account}: {why}. Name the file of a token by --token-file: kubectl create token NAME prints one of a ServiceAccount"
+    )]
     Refused { account: String, why: String },
 }
 
