@@ -281,7 +281,7 @@ mod tests {
                 calm(&[&one, &two]),
                 "CompositeController hello and CompositeController other run and select it, and",
             ),
-            (calm(&[]), "Explain its parent"),
+            (calm(&[]), "explain its parent"),
         ] {
             let said = cause.to_string();
             assert!(said.starts_with("Hello demo/a: ") && said.contains(says), "{said}");
