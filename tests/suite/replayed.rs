@@ -166,14 +166,16 @@ pub(crate) async fn a_recording_becomes_cases_of_a_test(test: &mut Fixture) -> R
     let server = host(test, &script, &["open", "secretive"]).await?;
     let lines = record(test, server, ("open", "open"), &[]).await?;
     let calls = lines.iter().filter(|line| line["call"].is_object()).count();
-    let folder = test.plane().scratch().join(format!("{}-cases", test.name()));
+    let project = test.plane().scratch().join(format!("{}-project", test.name()));
+    fs::create_dir_all(&project)?;
+    let folder = project.join("cases");
     let shown = folder.display().to_string();
     let (code, said) = replay(test, "open", &["--as-case", &shown]).await?;
     let wrote =
         format!("{calls} case{}, controller.yaml, crd.yaml, hook.js\n", if calls == 1 { "" } else { "s" });
     ensure!(code == Some(0) && said.contains(&wrote), "{said}");
     // A project beside the folder has a module of its own, which is no matter of the cases.
-    let built = test.plane().scratch().join("target/wasm32-wasip1/release");
+    let built = project.join("target/wasm32-wasip1/release");
     fs::create_dir_all(&built)?;
     fs::write(built.join("another.wasm"), "no module")?;
     let (code, said) = run(test, &["test", &shown]).await?;
