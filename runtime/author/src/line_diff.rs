@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use metahook_core::json::hidden::{hide, remove_records};
+use serde_json::Value;
 use similar::{Algorithm, ChangeTag, capture_diff_slices_deadline, group_diff_ops};
+
+use crate::yaml;
 
 /// Lines before and after each difference.
 const CONTEXT: usize = 3;
@@ -34,9 +38,42 @@ pub fn print(old: &str, new: &str, colours: bool) -> String {
     out
 }
 
+/// The lines of an object that differ, without the values of Secrets. Those of the annotations that repeat what an object was made of
+/// are shown where nothing else differs. Empty where only values of Secrets differ.
+pub fn print_objects(old: Option<&Value>, new: Option<&Value>, colours: bool) -> String {
+    let print_with = |edit: fn(&mut Value)| {
+        let text = |object: Option<&Value>| {
+            let edited = |mut object: Value| {
+                hide(&mut object);
+                edit(&mut object);
+                yaml::print(&object)
+            };
+            object.cloned().map(edited).unwrap_or_default()
+        };
+        print(&text(old), &text(new), colours)
+    };
+    Some(print_with(remove_records)).filter(|text| !text.is_empty()).unwrap_or_else(|| print_with(|_| {}))
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_record_of_what_was_applied_is_shown_where_nothing_else_differs() {
+        let object = |text: &str, record: &str| {
+            let annotations = json!({ "metacontroller.k8s.io/last-applied-configuration": record });
+            json!({ "metadata": { "annotations": annotations }, "data": { "text": text } })
+        };
+        let difference = |old, new| print_objects(Some(&old), Some(&new), false);
+        let both = difference(object("a", "{1}"), object("b", "{2}"));
+        assert!(both.contains("-   text: a\n+   text: b\n") && !both.contains("last-applied"), "{both}");
+        let record = difference(object("a", "{1}"), object("a", "{2}"));
+        assert!(record.contains("last-applied-configuration"), "{record}");
+        assert_eq!(difference(object("a", "{1}"), object("a", "{1}")), "");
+    }
 
     #[test]
     fn lines_that_differ_are_shown_with_those_around_them() {

@@ -1,10 +1,9 @@
 //! Reconciles as `render` and `diff` print them.
 
-use metahook_author::line_diff;
 use metahook_author::render::hooks::Called;
 use metahook_author::render::{Reconciled, Step};
 use metahook_author::yaml;
-use metahook_core::json::hidden::{hide, remove_records};
+use metahook_core::json::hidden::hide;
 use metahook_core::object::Object;
 use metahook_server::telemetry::error_chain;
 use serde_json::{Value, json};
@@ -51,34 +50,4 @@ pub(super) fn shown(object: Option<Value>) -> String {
         yaml::print(&value)
     };
     object.map(print).unwrap_or_default()
-}
-
-/// The lines of an object that differ, without the values of Secrets. Those of the annotations that repeat what an object was made of
-/// are shown where nothing else differs.
-pub(super) fn difference(before: Option<Value>, after: Option<Value>, colours: bool) -> String {
-    let without_records = |object: &Option<Value>| {
-        let mut object = object.clone();
-        object.iter_mut().for_each(remove_records);
-        shown(object)
-    };
-    let text = line_diff::print(&without_records(&before), &without_records(&after), colours);
-    if text.is_empty() { line_diff::print(&shown(before), &shown(after), colours) } else { text }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_record_of_what_was_applied_is_shown_where_nothing_else_differs() {
-        let object = |text: &str, record: &str| {
-            let annotations = json!({ "metacontroller.k8s.io/last-applied-configuration": record });
-            Some(json!({ "metadata": { "annotations": annotations }, "data": { "text": text } }))
-        };
-        let both = difference(object("a", "{1}"), object("b", "{2}"), false);
-        assert!(both.contains("-   text: a\n+   text: b\n") && !both.contains("last-applied"), "{both}");
-        let record = difference(object("a", "{1}"), object("a", "{2}"), false);
-        assert!(record.contains("last-applied-configuration"), "{record}");
-        assert_eq!(difference(object("a", "{1}"), object("a", "{1}"), false), "");
-    }
 }

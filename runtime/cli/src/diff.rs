@@ -4,12 +4,13 @@ use std::io::{self, Write};
 
 use clap::{Args, ValueEnum};
 use metahook_author::diff::{Summary, word};
+use metahook_author::line_diff;
 use metahook_author::progress::Progress;
 use metahook_author::render::Reconciled;
 use metahook_server::telemetry::{error_chain, escape};
 use serde_json::{Value, json};
 
-use crate::changes::{difference, one_as_json};
+use crate::changes::one_as_json;
 use crate::live_flags::{LiveError, LiveFlags};
 
 /// End of `--help`.
@@ -123,9 +124,8 @@ impl<O: Write, S: Write> Printer<O, S> {
         for step in &one.steps {
             writeln!(self.out, "# {}: {} {}", one.parent, word(step), step.effect.id)?;
             let (before, after) = (step.effect.shown_before(), step.effect.shown_after());
-            let was_there = before.is_some();
-            let text = difference(before, after, self.colours);
-            let is_hidden = text.is_empty() && was_there;
+            let text = line_diff::print_objects(before.as_ref(), after.as_ref(), self.colours);
+            let is_hidden = text.is_empty() && before.is_some();
             let text = if is_hidden { "  only values differ that are not shown\n" } else { &text };
             self.out.write_all(text.as_bytes())?;
         }

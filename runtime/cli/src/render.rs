@@ -10,7 +10,7 @@ use metahook_core::json::hidden::shown_differences;
 use serde_json::{Value, json};
 
 use crate::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
-use crate::changes::{difference, one_as_json, shown, value};
+use crate::changes::{one_as_json, shown, value};
 use crate::cluster_flags::{ClusterError, ClusterFlags};
 use crate::values::apply_strategy;
 use metahook_author::documents::{self, DocumentError};
@@ -19,7 +19,7 @@ use metahook_author::render::Simulation;
 use metahook_author::render::rounds::{RenderEnd, Rounds};
 use metahook_author::render::setup::{Options, SetupError};
 use metahook_author::render::{Reconciled, Step};
-use metahook_author::yaml;
+use metahook_author::{line_diff, yaml};
 use metahook_server::telemetry::{error_chain, escape};
 
 #[derive(Debug, Args)]
@@ -118,7 +118,10 @@ impl Render {
                 for (number, step) in steps(&rounds) {
                     writeln!(out, "# round {number}: {} {}", step.op, step.effect.id)?;
                     let text = match (self.output, step.effect.shown_after()) {
-                        (Output::Diff, after) => difference(step.effect.shown_before(), after, colours),
+                        (Output::Diff, after) => {
+                            let before = step.effect.shown_before();
+                            line_diff::print_objects(before.as_ref(), after.as_ref(), colours)
+                        }
                         (_, None) => [&name_of(step), "---\n"].concat(),
                         (_, after) => [&shown(after), "---\n"].concat(),
                     };

@@ -75,6 +75,7 @@ pub(super) fn pause(text: &str) -> Result<Duration, String> {
 }
 
 const DURATION: &str = "write a duration like 30s or 1m30s";
+
 /// A flag whose value does not go with another's.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {

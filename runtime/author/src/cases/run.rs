@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use metahook_core::api::policy::LimitBounds;
 use metahook_core::bundle::gvk;
 use metahook_core::json::difference::same;
-use metahook_core::json::hidden::{hide, remove_records};
 use serde_json::{Value, json};
 
 use super::call_input::CallInput;
@@ -88,25 +87,10 @@ impl Compared {
         yaml::print(&self.found)
     }
 
-    /// The differences, without the values of Secrets. Those of the annotations that repeat what an object was made of are shown
-    /// where nothing else differs.
+    /// The differences, without the values of Secrets.
     pub fn diff(&self, colours: bool) -> String {
-        let mut all = [true, false].into_iter().map(|without_records| self.diff_of(without_records, colours));
-        all.find(|text| !text.is_empty())
-            .unwrap_or_else(|| "values of Secrets differ, which are not shown\n".to_owned())
-    }
-
-    fn diff_of(&self, without_records: bool, colours: bool) -> String {
-        let shown = |value: &Value| {
-            let mut value = value.clone();
-            hide(&mut value);
-            if without_records {
-                remove_records(&mut value);
-            }
-            yaml::print(&value)
-        };
-        let expected = self.expected.as_ref().map(shown).unwrap_or_default();
-        line_diff::print(&expected, &shown(&self.found), colours)
+        let text = line_diff::print_objects(self.expected.as_ref(), Some(&self.found), colours);
+        if text.is_empty() { "values of Secrets differ, which are not shown\n".to_owned() } else { text }
     }
 }
 
