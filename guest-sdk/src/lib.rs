@@ -296,6 +296,8 @@ pub mod fuzzing {
 /// The book's pages on hooks, so that their examples are compiled.
 #[cfg(doctest)]
 mod book {
+    #[doc = include_str!("../../runtime/docs/src/decorator.md")]
+    struct Decorator;
     #[doc = include_str!("../../runtime/docs/src/hooks.md")]
     struct Hooks;
     #[doc = include_str!("../../runtime/docs/src/sdk.md")]
