@@ -28,9 +28,10 @@ pub const MAX_PARENTS: usize = 100;
 /// Files beside the cases that no hook's key may name.
 const OWN_NAMES: [&str; 3] = ["controller.yaml", "crd.yaml", "tests"];
 
-/// Whether a file of this name has its own meaning in a recording or among cases: a hook's key may not take it.
-pub(crate) fn is_own_name(key: &str) -> bool {
-    OWN_NAMES.contains(&key) || cases::is_case_file(key)
+/// Checks that a hook's key can be the name of a file in a recording or among cases, where some names have their own meaning.
+pub(crate) fn check_key(key: &str) -> Result<(), RecordError> {
+    let is_taken = OWN_NAMES.contains(&key) || cases::is_case_file(key);
+    if is_taken || !is_file_name(key) { Err(RecordError::Name(key.to_owned())) } else { Ok(()) }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -148,9 +149,7 @@ impl Recording<'_> {
     async fn hooks(&self) -> Result<BTreeMap<String, Vec<u8>>, RecordError> {
         let mut by_key = BTreeMap::new();
         for place in &self.differ.stored {
-            if is_own_name(&place.key) || !is_file_name(&place.key) {
-                return Err(RecordError::Name(place.key.clone()));
-            }
+            check_key(&place.key)?;
             let bytes = stored_bytes(self.differ.api(), place).await?;
             if by_key.insert(place.key.clone(), bytes).is_some() {
                 return Err(RecordError::SameKey(place.key.clone()));

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use metahook_core::api::hook::HookName;
-use metahook_core::api::mount::is_file_name;
 use metahook_core::counted;
 use metahook_core::recording::RecordedCall;
 use metahook_server::hook::wasm::compile::{Digest, ModuleBounds};
@@ -19,7 +18,7 @@ use crate::cases::{CONTROLLER, DEFINITIONS, MAX_CASES, beside};
 use crate::deploy::written_by_authors;
 use crate::documents::MAX_FILE;
 use crate::record::folder::{Folder, path_of};
-use crate::record::{RecordError, is_own_name};
+use crate::record::{RecordError, check_key};
 use crate::sandbox::LoadError;
 use crate::yaml;
 
@@ -172,9 +171,7 @@ impl CallCases {
         let mut keys = BTreeSet::new();
         for hook in &recorded.hooks {
             let key = hook.key.clone();
-            if is_own_name(&key) || !is_file_name(&key) {
-                return Err(RecordError::Name(key).into());
-            }
+            check_key(&key)?;
             if !keys.insert(key.clone()) {
                 return Err(AsCaseError::SameKey(key));
             }
