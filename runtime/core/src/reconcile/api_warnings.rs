@@ -122,7 +122,7 @@ impl WarnedParents {
         self.after_removal(parent);
     }
 
-    /// Forgets objects of a parent that are none of these, by kind and name: nobody will write them again.
+    /// Forgets objects of a parent that are none of these, by kind and name: no reconcile writes them again.
     pub fn keep<'a>(&mut self, parent: &Key, objects: impl IntoIterator<Item = (&'a str, &'a Key)>) {
         // Nearly always, and with each plan.
         let Some(warned) = self.parents.get_mut(parent) else { return };

@@ -40,7 +40,7 @@ pub struct TracedRule {
     /// Objects that the rule finds; absent where the user who asks may not list such objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<usize>,
-    /// They are absent as nobody asked whether the user may list such objects: there were too many rules.
+    /// They are absent because the server did not ask whether the user may list such objects: there were too many rules.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unreviewed: bool,
     /// Objects outside of the parent's namespace among them that the hook is not shown.

@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     fs::create_dir_all(&parts)?;
     fs::write(parts.join("RELEASE_NOTES.md"), notes)?;
-    // What is missing of them is told before half an hour of building.
+    // First, so that a licence that is missing is named before half an hour of building.
     cargo::build_programs(&["release"])?;
     cargo::run(cargo::program("release")?.arg(&parts))?;
     runners::build_all()?;

@@ -39,8 +39,8 @@ fn summary(traces: &[&ReconcileTrace]) -> Option<String> {
     };
     if let Some(first) = now.iter().rev().find(|trace| has_failed(trace)) {
         let since = first.repeated.as_ref().map_or(&first.began, |it| &it.since);
-        // A reconcile that went well divides these from earlier failures. Without one there may have been more: of the oldest
-        // reconcile that is remembered nobody knows whether it is the first, as a server that starts calls its own first one so.
+        // A reconcile that went well divides these from earlier failures. Without one there may have been more: a
+        // server that starts calls its own first reconcile the first, so the oldest one that it remembers proves nothing.
         let (at_least, or_earlier) = if before.is_empty() { ("at least ", " or earlier") } else { ("", "") };
         let many = Some(times(now)).filter(|&times| times > 1);
         let many = many.map_or_else(String::new, |it| format!(" {at_least}{it} times"));
