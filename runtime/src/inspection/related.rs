@@ -30,6 +30,7 @@ pub(super) async fn hide(
         for reach in trace.related_failure.clone() {
             if let Some(why) = reviewed.hides(reach).await? {
                 trace.hide_end(why);
+                break;
             }
         }
         for step in &mut trace.steps {

@@ -222,7 +222,7 @@ impl Reconciler {
             outcome => outcome,
         };
         if report.reached != Reached::Ignored {
-            course.ended(&result, &warnings, (retry_state, outcome));
+            course.ended(&result, &warnings, retry_state, outcome);
             self.trace(parent, course, TraceEnd::of(&result), outcome);
         }
         outcome

@@ -44,7 +44,8 @@ impl Course {
         &mut self,
         result: &Result<Changed, Failure>,
         warnings: &Warnings,
-        (retry_state, outcome): (RetryState, Outcome),
+        retry_state: RetryState,
+        outcome: Outcome,
     ) {
         if let Err(failure) = result {
             self.related_failure.clone_from(&failure.related);
