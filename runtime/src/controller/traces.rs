@@ -172,7 +172,6 @@ pub(crate) fn print_time(time: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use metahook_core::object::id::Gvk;
-    use metahook_core::trace::TraceEnd;
 
     use super::*;
 
@@ -187,20 +186,9 @@ mod tests {
             parent: TracedObject::new(&greetings(), key),
             generation: 1,
             resource_version: "1".to_owned(),
-            began: String::new(),
             took_us: 1,
             cause: "first reconcile".to_owned(),
-            changed_fields: Vec::new(),
-            related_cause: None,
-            related_failure: Vec::new(),
-            steps: Vec::new(),
-            left_out: 0,
-            end: TraceEnd::Unchanged,
-            next_us: None,
-            next_resync_us: None,
-            settled: None,
-            repeated: None,
-            throttled: None,
+            ..ReconcileTrace::default()
         };
         PrintedTrace::new((&greetings(), key), trace)
     }

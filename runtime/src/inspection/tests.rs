@@ -89,27 +89,18 @@ fn trace(key: &Key, related_cause: Option<TracedObject>) -> ReconcileTrace {
         parent: TracedObject::new(&greetings(), key),
         generation: 1,
         resource_version: "1".to_owned(),
-        began: String::new(),
         took_us: 1,
         cause: related_cause
             .as_ref()
             .map_or("spec changed".to_owned(), |object| format!("{} {} changed", object.kind, object.key())),
-        changed_fields: Vec::new(),
         related_cause,
-        related_failure: Vec::new(),
         steps: vec![
             TracedStep::Read { object: shared() },
             related(&["n", "m"]),
             deleted_related("n"),
             deleted_related("m"),
         ],
-        left_out: 0,
-        end: TraceEnd::Unchanged,
-        next_us: None,
-        next_resync_us: None,
-        settled: None,
-        repeated: None,
-        throttled: None,
+        ..ReconcileTrace::default()
     }
 }
 

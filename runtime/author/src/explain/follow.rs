@@ -154,8 +154,6 @@ fn id(trace: &ReconcileTrace) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use metahook_core::trace::TraceEnd;
-
     use super::*;
 
     fn trace(parent: &str, began: u64) -> ReconcileTrace {
@@ -172,18 +170,7 @@ mod tests {
             resource_version: "1".to_owned(),
             began: format!("2026-11-27T10:20:31.{began:03}Z"),
             took_us: 1,
-            cause: String::new(),
-            changed_fields: Vec::new(),
-            related_cause: None,
-            related_failure: Vec::new(),
-            steps: Vec::new(),
-            left_out: 0,
-            end: TraceEnd::Unchanged,
-            next_us: None,
-            next_resync_us: None,
-            settled: None,
-            repeated: None,
-            throttled: None,
+            ..ReconcileTrace::default()
         }
     }
 

@@ -156,17 +156,8 @@ mod tests {
             began: "2026-01-01T00:00:00.000Z".to_owned(),
             took_us,
             cause: "first reconcile".to_owned(),
-            changed_fields: Vec::new(),
-            related_cause: None,
-            related_failure: Vec::new(),
-            steps: Vec::new(),
-            left_out: 0,
             end,
-            next_us: None,
-            next_resync_us: None,
-            settled: None,
-            repeated: None,
-            throttled: None,
+            ..ReconcileTrace::default()
         }
     }
 

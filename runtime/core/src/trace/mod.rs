@@ -33,7 +33,7 @@ const RELATED_CHANGED: &str = "a related object changed";
 /// Why a reconcile failed that could not delete related objects, where the user may not list them.
 const RELATED_FAILED: &str = "the deletion of a related object failed";
 
-/// Behind a text without the related object, where nobody asked whether the user may list it.
+/// Follows a text without the related object, where the server did not ask whether the user may list it.
 const UNREVIEWED: &str = " (there are too many to ask whether you may list it)";
 
 /// Namespaces of related objects that a trace tells apart for its end.
@@ -53,7 +53,7 @@ pub struct Explained {
 }
 
 /// One reconcile.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReconcileTrace {
     /// Its kind and name.
@@ -97,7 +97,7 @@ pub struct ReconcileTrace {
 }
 
 /// An object that a trace names.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TracedObject {
     pub group: String,
@@ -109,9 +109,10 @@ pub struct TracedObject {
     pub name: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TraceEnd {
+    #[default]
     Unchanged,
     Wrote,
     /// The parent or the controller is paused.

@@ -132,18 +132,9 @@ mod tests {
             resource_version: "7".to_owned(),
             began: began.to_owned(),
             took_us: 1,
-            cause: String::new(),
-            changed_fields: Vec::new(),
-            related_cause: None,
-            related_failure: Vec::new(),
             steps,
-            left_out: 0,
             end: TraceEnd::Wrote,
-            next_us: None,
-            next_resync_us: None,
-            settled: None,
-            repeated: None,
-            throttled: None,
+            ..ReconcileTrace::default()
         }
     }
 

@@ -64,8 +64,6 @@ pub(super) fn trace() -> ReconcileTrace {
         began: "2026-11-27T10:20:31.120Z".to_owned(),
         took_us: 12_345,
         cause: "spec changed".to_owned(),
-        related_cause: None,
-        related_failure: Vec::new(),
         changed_fields: vec!["spec.replicas".to_owned(), "…".to_owned()],
         steps: vec![
             related(),
@@ -74,13 +72,9 @@ pub(super) fn trace() -> ReconcileTrace {
             wrote("delete", "old", Some("the answer does not list it"), TracedWriteEnd::Changed),
             wrote("replace", "web", None, TracedWriteEnd::Failed("no right".to_owned())),
         ],
-        left_out: 0,
         end: TraceEnd::Failed("replace Pod demo/web: no right".to_owned()),
         next_us: Some(5_000_000),
-        next_resync_us: None,
-        settled: None,
-        repeated: None,
-        throttled: None,
+        ..ReconcileTrace::default()
     }
 }
 

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::object::id::{Gvk, ObjectId};
+use crate::trace::TracedStep;
 use crate::trace::settled::SettledTriggers;
-use crate::trace::{TraceEnd, TracedStep};
 
 fn resource() -> Arc<Resource> {
     let gvk = Gvk::new("example.com/v1", "Greeting");
@@ -18,20 +18,8 @@ fn trace(controller: &str, parent: &Key, cause: &str) -> ReconcileTrace {
         parent: TracedObject::new(&resource(), parent),
         generation: 1,
         resource_version: "1".to_owned(),
-        began: String::new(),
-        took_us: 0,
         cause: cause.to_owned(),
-        changed_fields: Vec::new(),
-        related_cause: None,
-        related_failure: Vec::new(),
-        steps: Vec::new(),
-        left_out: 0,
-        end: TraceEnd::Unchanged,
-        next_us: None,
-        next_resync_us: None,
-        settled: None,
-        repeated: None,
-        throttled: None,
+        ..ReconcileTrace::default()
     }
 }
 
