@@ -9,7 +9,7 @@ use wasmtime::{Store, WasmBacktrace, bail, format_err};
 use wasmtime_wasi::I32Exit;
 
 use super::call_error::{Failure, MAX_ERROR};
-use super::{begin, turns};
+use super::{begin, slices};
 use crate::hook::wasm::compile::ModuleError;
 use crate::hook::wasm::compile::component::{HOOKS, RUN};
 use crate::hook::wasm::wasi::{Charge, ComponentState, Exit};
@@ -59,7 +59,7 @@ impl ReadyComponent {
             store.call_hook_async(Charge);
             let instance = self.ready.instantiate_async(&mut *store).await?;
             if start_cost > 0 {
-                turns::end_turn().await;
+                slices::end_turn().await;
             }
             Ok(instance)
         };

@@ -7,6 +7,7 @@ mod call_error;
 mod component;
 mod concurrency;
 mod pool;
+mod slices;
 mod stopped_at;
 #[cfg(test)]
 pub(super) mod tests;
@@ -310,7 +311,7 @@ impl Module {
         self.script.is_some()
     }
 
-    /// Whether a call may have its first slice on its caller's thread. A component's may not: the host copies a text that it
+    /// Whether a call may have its first milliseconds on its caller's thread. A component's may not: the host copies a text that it
     /// returns, or hands from one of its parts to another, in one piece.
     fn may_begin_here(&self) -> bool {
         matches!(self.ready, Ready::Module(_)) && self.start.cost() == 0 && self.conduct.is_trusted()
@@ -364,7 +365,7 @@ async fn start(
         begin(store, instructions, start_cost)?;
         let instance = module.instantiate_async(&mut *store).await?;
         if start_cost > 0 {
-            turns::end_turn().await;
+            slices::end_turn().await;
         }
         instance.get_typed_func::<(), ()>(&mut *store, "_start")
     };

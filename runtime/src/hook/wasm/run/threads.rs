@@ -1,8 +1,8 @@
 //! Threads of hooks: what a call does there keeps nothing else of the server waiting.
 //!
-//! A call that gives way soon costs least where it was asked for: handing it to another thread and back takes longer than
-//! most hooks run. So a module earns its first slice there by calls that gave way in time, and loses it by one that did not.
-//! Everything else of a call runs on threads that hooks alone use, and so does all of a component's.
+//! A short call costs least where it was asked for: handing it to another thread and back takes a tenth of a millisecond, longer
+//! than most hooks run. So a module earns its first milliseconds there by calls that gave way in time, and loses them by one
+//! that did not. Everything else of a call runs on threads that hooks alone use, and so does all of a component's.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -17,6 +17,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime;
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
@@ -30,6 +31,9 @@ const MAX_STRIKES: u32 = 16;
 
 /// A slice lasts a fraction of a millisecond; a machine that is busy stretches it.
 const LONG_SLICE: Duration = Duration::from_millis(20);
+
+/// A call of a trusted module is handed over this long after its first slice, waits included: handing it over costs little then.
+const LONGEST_HERE: Duration = Duration::from_millis(3);
 
 thread_local! {
     static IS_OF_HOOKS: Cell<bool> = const { Cell::new(false) };
@@ -71,8 +75,8 @@ impl HookThreads {
         Ok(Self { runtime: Some(runtime) })
     }
 
-    /// Runs a call: its first slice here where its module is trusted, all others on the threads of hooks. A call that is dropped
-    /// ends at its next slice.
+    /// Runs a call: its first milliseconds here where its module is trusted, all else on the threads of hooks. A call that is
+    /// dropped ends at its next slice.
     ///
     /// # Errors
     /// The call panicked outside of the hook, or the threads are gone.
@@ -84,8 +88,16 @@ impl HookThreads {
         let mut call = AssertUnwindSafe(call).catch_unwind().boxed();
         let panicked = |panic: Box<dyn Any + Send>| panic_text(panic.as_ref());
         if is_trusted {
-            let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
-            if let Poll::Ready(ended) = first {
+            // Most calls end in their first slice, and need no clock.
+            let mut first_slice = None;
+            let here = poll_fn(|context| match call.as_mut().poll(context) {
+                Poll::Ready(ended) => Poll::Ready(Some(ended)),
+                Poll::Pending if first_slice.get_or_insert_with(Instant::now).elapsed() < LONGEST_HERE => {
+                    Poll::Pending
+                }
+                Poll::Pending => Poll::Ready(None),
+            });
+            if let Some(ended) = here.await {
                 return ended.map_err(panicked);
             }
         }
@@ -151,19 +163,30 @@ mod tests {
         assert_eq!([1, 2, 3, 4, 8, 64].map(threads_of), [1, 2, 3, 3, 6, 48]);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_trusted_call_begins_where_it_was_asked_for_and_goes_on_on_the_threads_of_hooks() {
         let threads = HookThreads::start().unwrap();
-        for (is_trusted, expected) in [(true, [false, true]), (false, [true, true])] {
-            let call = async {
-                let first = is_of_hooks();
+        let places = |step: Duration| async move {
+            let mut places = vec![is_of_hooks()];
+            for _ in 0..3 {
+                if !is_of_hooks() {
+                    tokio::time::advance(step).await;
+                }
                 tokio::task::yield_now().await;
-                [first, is_of_hooks()]
-            };
-            assert_eq!(threads.run(call.boxed(), is_trusted).await, Ok(expected));
-        }
-        let short = threads.run(async { is_of_hooks() }.boxed(), true).await;
-        assert_eq!(short, Ok(false), "a short one never leaves");
+                places.push(is_of_hooks());
+            }
+            places
+        };
+        let run = async |step, is_trusted| threads.run(places(step).boxed(), is_trusted).await.unwrap();
+        let short = LONGEST_HERE / 4;
+        assert_eq!(run(short, true).await, [false; 4], "a short one never leaves");
+        assert_eq!(run(LONGEST_HERE / 2, true).await, [false, false, false, true]);
+        assert_eq!(
+            run(LONGEST_HERE, true).await,
+            [false, false, true, true],
+            "its first slice is not counted"
+        );
+        assert_eq!(run(short, false).await, [true; 4], "one that is not trusted");
     }
 
     #[tokio::test]

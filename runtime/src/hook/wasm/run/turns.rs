@@ -1,10 +1,7 @@
 //! Turns of one call: it runs until it ends, its timeout is used up, or others wait and its turn is over.
 
-use std::cell::Cell;
-use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -12,7 +9,7 @@ use tokio::time::Instant;
 
 use super::call_error::Failure;
 use super::concurrency::{AdmittedCall, Permit, TURN};
-use super::threads::{self, ThreadTime};
+use super::slices::{Slice, Sliced};
 use super::watchdog::{GRACE, Watch};
 
 /// A controller is held back for so many times as long as its call kept a thread, up to a bound.
@@ -35,28 +32,6 @@ pub(super) struct Ran {
     pub(super) turns: CallTurns,
 }
 
-thread_local! {
-    /// The call that runs on this thread wants no more of its turn.
-    static TURN_ENDS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// How a call gave way.
-enum Slice<T> {
-    Ended(T),
-    /// Before its turn was over.
-    TurnEnded,
-}
-
-/// A call's future, whose slices are timed: what it does between two times that it gives way.
-struct Sliced<F> {
-    run: Pin<Box<F>>,
-    longest: Duration,
-    /// Longest time of the processor; only on threads of hooks.
-    longest_busy: Duration,
-    watch: Watch,
-    timeout_at: std::time::Instant,
-}
-
 impl CallTurns {
     pub(super) async fn first(begun: AdmittedCall, timeout: Duration) -> Self {
         let permit = begun.turn().await;
@@ -70,16 +45,17 @@ impl CallTurns {
         let ended = loop {
             let start = Instant::now();
             let left = self.timeout.saturating_sub(used);
-            run.timeout_at = std::time::Instant::now() + left;
-            let turn = TURN.min(left);
-            let ended = tokio::time::timeout(turn, run.as_mut()).await;
-            used += start.elapsed();
-            match ended {
+            run.timeout_at = (start + left).into_std();
+            match tokio::time::timeout_at(start + TURN.min(left), run.as_mut()).await {
                 Ok(Slice::Ended(Ok(ended))) => break ended,
                 Ok(Slice::Ended(Err(panic))) => break Err(Failure::panicked(panic.as_ref())),
-                Ok(Slice::TurnEnded) | Err(_) if used < self.timeout => self = self.next().await,
-                Ok(Slice::TurnEnded) | Err(_) => break Err(self.timed_out(used, run.longest_busy)),
+                Ok(Slice::TurnEnded) | Err(_) => {}
             }
+            used += start.elapsed();
+            if used >= self.timeout {
+                break Err(self.timed_out(used, run.longest_busy));
+            }
+            self = self.next().await;
         };
         Ran { ended, longest_slice: run.longest, turns: self }
     }
@@ -107,58 +83,12 @@ impl CallTurns {
     }
 }
 
-impl<F> Sliced<F> {
-    fn new(run: F, watch: Watch) -> Self {
-        Self {
-            run: Box::pin(run),
-            longest: Duration::ZERO,
-            longest_busy: Duration::ZERO,
-            watch,
-            timeout_at: std::time::Instant::now(),
-        }
-    }
-}
-
-/// Ends the turn of the call that waits for this: it goes on in its next one.
-pub(super) async fn end_turn() {
-    let mut has_ended = false;
-    poll_fn(|_| {
-        if std::mem::replace(&mut has_ended, true) {
-            return Poll::Ready(());
-        }
-        // The call is polled again as soon as it has its next turn.
-        TURN_ENDS.set(true);
-        Poll::Pending
-    })
-    .await;
-}
-
-impl<F: Future> Future for Sliced<F> {
-    type Output = Slice<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let busy = threads::is_of_hooks().then(ThreadTime::now);
-        let start = std::time::Instant::now();
-        self.watch.slice_begins(self.timeout_at);
-        let polled = self.run.as_mut().poll(context);
-        self.watch.slice_ends();
-        self.longest = self.longest.max(start.elapsed());
-        if let Some(busy) = busy {
-            self.longest_busy = self.longest_busy.max(busy.elapsed());
-        }
-        match polled {
-            Poll::Ready(ended) => Poll::Ready(Slice::Ended(ended)),
-            Poll::Pending if TURN_ENDS.take() => Poll::Ready(Slice::TurnEnded),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::super::concurrency::Concurrency;
+    use super::super::slices::end_turn;
     use super::super::watchdog;
     use super::*;
 
