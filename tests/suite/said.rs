@@ -118,7 +118,7 @@ pub(crate) async fn why_a_child_goes_is_told_on_its_parent(test: &mut Fixture) -
         let shown = asked.body["children"]["ConfigMap.v1"].as_object().is_some_and(|all| !all.is_empty());
         let children: Vec<_> = parent["spec"]["children"].as_object().into_iter().flatten().collect();
         let children =
-            children.iter().map(|(name, text)| config_map(name, json!({}), json!({ "text": text })));
+            children.iter().map(|(name, text)| config_map(name, json!({ "text": text }), json!({})));
         match asked.path.as_str() {
             "/finalize" => json!({ "children": [], "finalized": !shown }).into(),
             _ => json!({ "children": children.collect::<Vec<_>>(), "status": {} }).into(),
@@ -146,13 +146,14 @@ pub(crate) async fn why_a_child_goes_is_told_on_its_parent(test: &mut Fixture) -
     test.parents().merge("p", &change).await?;
     let unlisted = "are deleted: the answer of the sync hook does not list it (version ";
     test.until_event("p", "ChildDeleted", told("ConfigMap a, ConfigMap b ", unlisted)).await?;
-    let changed = "is deleted to be made anew: the answer of the hook differs from it in data.text";
+    let changed =
+        "is deleted to be made anew: the answer of the hook differs from it in metadata.labels.text";
     test.until_event("p", "ChildDeleted", told("ConfigMap c ", changed)).await?;
-    maps.until("c", "made anew", |map| map["data"]["text"] == "2").await?;
-    maps.merge("d", &json!({ "data": { "text": "foreign" } })).await?;
-    let drifted = "is deleted to be made anew: another client changed it in data.text";
+    maps.until("c", "made anew", |map| map["metadata"]["labels"]["text"] == "2").await?;
+    maps.merge("d", &json!({ "metadata": { "labels": { "text": "foreign" } } })).await?;
+    let drifted = "is deleted to be made anew: another client changed it in metadata.labels.text";
     test.until_event("p", "ChildDeleted", told("ConfigMap d ", drifted)).await?;
-    maps.until("d", "made anew", |map| map["data"]["text"] == "1").await?;
+    maps.until("d", "made anew", |map| map["metadata"]["labels"]["text"] == "1").await?;
     test.parents().delete("p").await?;
     let finalized = "are deleted: the answer of the finalize hook does not list it";
     test.until_event("p", "ChildDeleted", told("ConfigMap c, ConfigMap d ", finalized)).await?;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::api::reason::EventReason;
 use crate::children::deletion_reason::{Deleted, DeletionReason, event_messages};
 use crate::children::desired::UnmanagedChild;
-use crate::children::plan::{DryRunResult, DryRunVerdict, first_difference, judge, learn, new_object, wrote};
+use crate::children::plan::{DryRunResult, DryRunVerdict, first_change, judge, learn, new_object, wrote};
 use crate::children::{Op, WriteConcurrency, stages};
 use crate::object::Object;
 use crate::object::id::ObjectId;
@@ -130,7 +130,7 @@ impl<W: World> Sequence<'_, W> {
                 }
                 let observed = self.world.child_now(id).and_then(|child| child.value().ok());
                 let differs = observed.zip(planned.desired(id));
-                let place = differs.and_then(|(observed, desired)| first_difference(&observed, desired));
+                let place = differs.and_then(|(observed, desired)| first_change(&observed, desired));
                 let drifted = planned.plan.children.drifts.iter().any(|drift| drift.id == *id);
                 Some(if drifted { DeletionReason::Drifted(place) } else { DeletionReason::Changed(place) })
             }
