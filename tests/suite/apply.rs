@@ -163,3 +163,36 @@ pub(crate) async fn a_script_is_applied_with_its_controller_up_to_its_bound(
     ensure!(test.config_maps().find("hook").await?.is_none(), "the script is there: {said}");
     Ok(())
 }
+
+/// A command that ends well means that no object of its files fails; others that fail are told.
+pub(crate) async fn a_parent_of_the_files_that_fails_is_an_error_of_apply(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    let folder = test.plane().scratch().join(test.name());
+    std::fs::create_dir_all(&folder)?;
+    let hook = Hook::script("javascript", test.name(), "hook", "sync.js");
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook);
+    let parent = |name: &str| {
+        let mut parent = test.parent(name).json();
+        parent["metadata"]["namespace"] = json!(test.name());
+        parent
+    };
+    let files =
+        [("controller.json", controller.json()), ("a.json", parent("a")), ("bad.json", parent("bad"))];
+    for (name, object) in files {
+        std::fs::write(folder.join(name), object.to_string())?;
+    }
+    let script = "export function sync(request) {\n  if (request.parent.metadata.name === 'bad') throw new Error('no size');\n  \
+                  return { children: [] };\n}\n";
+    std::fs::write(folder.join("sync.js"), script)?;
+    test.serve()?;
+    let failed = metahook(test, "apply", &folder, &[]).await.err().context("its own parent fails")?;
+    let failed = format!("{failed:#}");
+    let name = test.name().to_owned();
+    let why = format!("1 of 2 parents fails; see their Events. The first is {name}/bad (");
+    ensure!(failed.contains(&format!("is ready, and parents among these files fail: {why}")), "{failed}");
+    ensure!(failed.contains("no size"), "{failed}");
+    std::fs::remove_file(folder.join("bad.json"))?;
+    let said = metahook(test, "apply", &folder, &[]).await?;
+    ensure!(said.contains(&format!("CompositeController {name} is ready, and {why}")), "{said}");
+    Ok(())
+}

@@ -237,6 +237,7 @@ pub(crate) async fn a_kept_version_is_listed_and_put_back(test: &mut Fixture) ->
     // A version that loads and answers badly: the one before it.
     let said = command(test, &["rollback", &name]).await?;
     ensure!(said.contains(&format!("back to sha256:{}", digests[0])), "{said}");
+    ensure!(said.ends_with("parent has settled with it\n"), "{said}");
     runs(test, 1).await?;
     // A version that is refused, and a restart: the last good one runs, and is put back.
     stores_no_module(test).await?;

@@ -430,7 +430,7 @@ fn in_javascript() -> Vec<Test> {
             many_scripts_in_javascript_that_loop_at_their_ceilings_take_turns,
         },
         apply::{
-            a_script_is_applied_with_its_controller_up_to_its_bound,
+            a_script_is_applied_with_its_controller_up_to_its_bound, a_parent_of_the_files_that_fails_is_an_error_of_apply,
         },
         replayed::{ reconciles_are_recorded_and_replayed, a_recording_becomes_cases_of_a_test },
     ]

@@ -57,6 +57,10 @@ pub enum HistoryError {
     Pack(String, #[source] PackError),
     #[error(transparent)]
     Apply(#[from] ApplyPackedError),
+    #[error(
+        "{controller} has the version, but after {after} s {why}; `metahook status` shows more. Deletions that this return asks for may wait for your consent"
+    )]
+    NotSettled { controller: String, after: f64, why: String },
     #[error("cannot print")]
     Print(#[from] io::Error),
 }

@@ -1,6 +1,7 @@
 //! `metahook history` and `metahook rollback`.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -8,7 +9,10 @@ use metahook_core::api::hook::HookName;
 use metahook_core::api::units::print_bytes;
 
 use crate::cluster_flags::{ReachFlags, UnaskedServerFlags};
+use crate::values::pause as timeout;
 use metahook_author::history::{History, HistoryError, HistoryLine};
+use metahook_author::progress::Progress;
+use metahook_author::rollback::Wait;
 use metahook_server::cluster::api_client::{ApiClient, ConnectError};
 
 #[derive(Debug, Args)]
@@ -38,6 +42,9 @@ pub struct Rollback {
     /// Print the manifests that put it back, and write nothing.
     #[arg(short = 'o', long, value_name = "FORMAT", value_enum)]
     pub output: Option<Output>,
+    /// How long is waited until all parents have settled with the version. The command agrees to deletions of the return while it waits: 0 waits for nothing.
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = timeout)]
+    pub timeout: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -101,7 +108,10 @@ impl Rollback {
         let target = history.target(self.to.as_deref(), self.hook)?;
         match self.output {
             Some(Output::Yaml) => write!(out, "{}", target.manifests(&api).await?)?,
-            None => target.apply(&api, &mut out).await?,
+            None => {
+                let wait = Wait { timeout: self.timeout, progress: Progress::of_stderr() };
+                target.apply(&api, &wait, &mut out).await?;
+            }
         }
         Ok(())
     }

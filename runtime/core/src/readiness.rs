@@ -7,10 +7,15 @@ use serde_json::Value;
 
 use crate::api::reason::{ConditionReason, ConditionType};
 use crate::api::status::{Condition, ControllerStatus};
+use crate::counted;
 use crate::hosting::DEV_LABEL;
+use crate::object::id::Key;
 
 /// The hook that each parent calls.
 const SYNC: &str = "sync";
+
+/// Comes before the name of the first parent that fails, in the message of `Ready`.
+const FIRST: &str = "; see their Events. The first is ";
 
 /// How far a server has taken up a controller as it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,12 +25,41 @@ pub enum Readiness {
     Paused,
     /// Ready, and no call of its sync hook's module is known yet.
     NotCalled,
+    /// Ready, and some parents have neither settled nor failed yet.
+    Unsettled,
+    /// Ready, and some parents fail, or did when the status was written.
+    SomeFail(Failures),
     /// Not yet. The message says what is waited for.
     Waits(String),
     /// Never: only another version of a module helps. The message is that of the condition.
     Refused(String),
     /// Each of its parents fails, or did when the status was written: a moment ago it may have been another version.
     Failing(String),
+}
+
+/// Parents of a controller that fail while others do not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failures {
+    /// The message of the condition `Ready`.
+    pub message: String,
+    failing: i64,
+    parents: i64,
+}
+
+impl Failures {
+    /// Whether one of these parents is known to fail: the message names it, or more parents fail than there are others.
+    pub fn are_among(&self, own: &[Key]) -> bool {
+        let first = self.message.split_once(FIRST).map(|(_, first)| first);
+        let is_first = |key: &Key| first.is_some_and(|first| first.starts_with(&format!("{key} (")));
+        let others = self.parents - i64::try_from(own.len()).unwrap_or(i64::MAX);
+        own.iter().any(is_first) || self.failing > others
+    }
+}
+
+/// The message of `Ready` where parents fail. `first`: the name of one, and in brackets and behind them how it fails.
+pub fn failing_message(failing: usize, parents: usize, first: &str) -> String {
+    let fail = if failing == 1 { "fails" } else { "fail" };
+    format!("{failing} of {} {fail}{FIRST}{first}", counted(parents, "parent", "parents"))
 }
 
 /// Whether a server has taken up a controller as it is written. `modules`: for each hook the digest of the module that it is to
@@ -53,8 +87,16 @@ pub fn readiness(controller: &Value, modules: &BTreeMap<String, String>) -> Read
         Some(ready) if ready.status == "True" && ready.reason == ConditionReason::ReadyPaused.as_str() => {
             Readiness::Paused
         }
-        Some(ready) if ready.status == "True" && is_called(&status, modules) => Readiness::Ready,
-        Some(ready) if ready.status == "True" => Readiness::NotCalled,
+        Some(ready) if ready.status == "True" && !is_called(&status, modules) => Readiness::NotCalled,
+        Some(ready) if ready.status == "True" && ready.reason == ConditionReason::ParentsFailing.as_str() => {
+            Readiness::SomeFail(Failures {
+                message: ready.message.clone(),
+                failing: status.failing.unwrap_or_default(),
+                parents: status.parents.unwrap_or_default(),
+            })
+        }
+        Some(ready) if ready.status == "True" && !is_settled(&status) => Readiness::Unsettled,
+        Some(ready) if ready.status == "True" => Readiness::Ready,
         // The server of a webhook may be about to start.
         Some(ready)
             if ready.reason == ConditionReason::AllParentsFailing.as_str() && modules.contains_key(SYNC) =>
@@ -102,6 +144,13 @@ fn is_called(status: &ControllerStatus, modules: &BTreeMap<String, String>) -> b
     status.parents.unwrap_or_default() <= status.paused.unwrap_or_default()
         || !modules.contains_key(SYNC)
         || has_figures
+}
+
+/// Each parent has settled, fails or is paused. A server that has not counted them says nothing of them.
+fn is_settled(status: &ControllerStatus) -> bool {
+    let counts = [status.settled, status.failing, status.paused];
+    let known: i64 = counts.into_iter().map(Option::unwrap_or_default).sum();
+    status.parents.unwrap_or_default() <= known
 }
 
 /// Whether the status of a controller shows that a server has taken up `spec.paused` as it is written. One that cannot run calls
@@ -203,14 +252,40 @@ mod tests {
         let running = ("True", "Running");
         assert_eq!(of(running, json!({ "parents": 0 }), json!({})), Readiness::Ready);
         assert_eq!(of(running, one.clone(), json!({})), Readiness::NotCalled);
-        assert_eq!(of(running, one.clone(), called.clone()), Readiness::Ready);
+        assert_eq!(of(running, one.clone(), called.clone()), Readiness::Unsettled);
+        assert_eq!(of(running, json!({ "parents": 1, "settled": 1 }), called.clone()), Readiness::Ready);
         assert_eq!(of(running, json!({ "parents": 1, "paused": 1 }), json!({})), Readiness::Ready);
         assert_eq!(of(("True", "Paused"), one.clone(), json!({})), Readiness::Paused);
         let failing = ("False", "AllParentsFailing");
         assert_eq!(of(failing, one.clone(), called.clone()), Readiness::Failing("m".to_owned()));
         // The sync hook is another module, or a webhook whose server may be about to start.
-        assert_eq!(of_hook("finalize", running, one.clone(), json!({})), Readiness::Ready);
+        assert_eq!(of_hook("finalize", running, one.clone(), json!({})), Readiness::Unsettled);
         assert!(matches!(of_hook("finalize", failing, one, called), Readiness::Waits(_)));
+    }
+
+    #[test]
+    fn a_parent_fails_where_the_message_names_it_or_too_few_others_are_left() {
+        let status = |failing: usize| {
+            json!({
+                "observedGeneration": 2, "parents": 3, "failing": failing, "settled": 3 - failing,
+                "conditions": [{
+                    "type": "Ready", "status": "True", "reason": "ParentsFailing", "lastTransitionTime": "t",
+                    "message": failing_message(failing, 3, "n/a (HookTrap): n/b"),
+                }],
+            })
+        };
+        let among = |failing: usize, own: &[&str]| {
+            let controller = json!({ "metadata": { "generation": 2 }, "status": status(failing) });
+            let own: Vec<_> = own.iter().map(|name| Key::new("n", name)).collect();
+            match readiness(&controller, &BTreeMap::new()) {
+                Readiness::SomeFail(failures) => failures.are_among(&own),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(among(1, &["a"]) && among(1, &["b", "a"]));
+        assert!(!among(1, &["b"]) && !among(1, &["b", "c"]) && !among(1, &[]), "it is the other one");
+        assert!(!among(1, &["a-longer-name"]));
+        assert!(!among(2, &["b"]) && among(2, &["b", "c"]), "of three, one of these two is the second");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::packed::{self, parts};
-use super::{DeployError, Deployment, LOOK_INTERVAL, config_map};
+use super::{DeployError, Deployment, LOOK_INTERVAL, config_map, parsed};
 use metahook_server::cluster::config_maps::{delete_config_map, read_config_map};
 use metahook_server::cluster::discovery::Discovery;
 use metahook_server::cluster::objects::Precondition;
@@ -150,8 +150,7 @@ impl Deployment {
         if self.timeout.is_zero() {
             return Ok(());
         }
-        let seen = Object::parse(&seen.to_string(), Some(&id.resource.gvk))
-            .map_err(|source| DeployError::Object(id.to_string(), source))?;
+        let seen = parsed(&id, &seen)?;
         let (start, mut waiting) = (Instant::now(), self.progress.waiting());
         loop {
             let left = finalized(&self.api, kind, &seen).await;

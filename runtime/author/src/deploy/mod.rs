@@ -4,13 +4,14 @@ pub(crate) mod apply;
 pub(crate) mod delete;
 pub mod modules;
 pub mod packed;
+mod ready;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::bundle::{self, Bundle, BundleError, ModulePlace};
-use metahook_core::object::ObjectError;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
+use metahook_core::object::{Object, ObjectError};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -68,6 +69,8 @@ pub enum DeployError {
     Refused { object: String, why: String },
     #[error("{object} runs, and its parents fail: {why}")]
     Fails { object: String, why: String },
+    #[error("{object} is ready, and parents among these files fail: {why}")]
+    SomeFail { object: String, why: String },
     #[error("{object} is still there after {}: {why}", seconds(*after))]
     NotGone { object: String, after: Duration, why: String },
     #[error("{0} as the API server has it")]
@@ -157,6 +160,12 @@ pub(crate) fn written_by_authors(object: &Value) -> Value {
         fields.remove("status");
     }
     object
+}
+
+/// An object as the API server has it.
+fn parsed(id: &ObjectId, stored: &Value) -> Result<Object, DeployError> {
+    Object::parse(&stored.to_string(), Some(&id.resource.gvk))
+        .map_err(|source| DeployError::Object(id.to_string(), source))
 }
 
 fn config_map(place: &ModulePlace) -> Result<PackTarget, DeployError> {

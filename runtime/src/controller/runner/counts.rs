@@ -8,6 +8,7 @@ use metahook_core::api::{ONLY_FINALIZES, PAUSED};
 use metahook_core::children::differing;
 use metahook_core::counted;
 use metahook_core::object::id::Key;
+use metahook_core::readiness::failing_message;
 use metahook_core::reconcile::api_warnings;
 use metahook_core::reconcile::changing_place::Unsettled;
 use metahook_core::rollout::waiting;
@@ -144,11 +145,7 @@ impl Counts {
             },
             (None, Some(first)) => {
                 let (failing, parents) = (self.failing, self.parents);
-                let message = format!(
-                    "{failing} of {} {}; see their Events. The first is {first}",
-                    counted(parents, "parent", "parents"),
-                    if failing == 1 { "fails" } else { "fail" }
-                );
+                let message = failing_message(failing, parents, first);
                 let reason = if failing < parents {
                     ConditionReason::ParentsFailing
                 } else {
