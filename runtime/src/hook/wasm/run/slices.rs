@@ -31,7 +31,7 @@ pub(super) enum Slice<T> {
 
 /// A call's future, whose slices are timed: what it does between two times that it gives way.
 pub(super) struct Sliced<F> {
-    run: Pin<Box<F>>,
+    run: F,
     /// It wakes the call, and knows whether it runs.
     waker: Waker,
     wakes: Arc<Wakes>,
@@ -65,29 +65,29 @@ impl Wake for Wakes {
 }
 
 impl<F> Sliced<F> {
-    pub(super) fn new(run: F, watch: Watch) -> Self {
+    pub(super) fn new(run: F, watch: Watch, timeout_at: Instant) -> Self {
         let wakes = Arc::new(Wakes::default());
         Self {
-            run: Box::pin(run),
+            run,
             waker: Waker::from(Arc::clone(&wakes)),
             wakes,
             longest: Duration::ZERO,
             longest_busy: Duration::ZERO,
             watch,
-            timeout_at: Instant::now(),
+            timeout_at,
             min_slice: MIN_SLICE,
         }
     }
 }
 
-impl<F: Future> Sliced<F> {
+impl<F: Future + Unpin> Sliced<F> {
     /// Polls the call until it ends, waits for something, or its slice is over.
     fn poll_for(&mut self, start: Instant, context: &mut Context<'_>) -> Poll<F::Output> {
         self.wakes.task.register(context.waker());
         loop {
             self.wakes.woken.store(false, Ordering::SeqCst);
             self.wakes.runs.store(true, Ordering::SeqCst);
-            let polled = self.run.as_mut().poll(&mut Context::from_waker(&self.waker));
+            let polled = Pin::new(&mut self.run).poll(&mut Context::from_waker(&self.waker));
             self.wakes.runs.store(false, Ordering::SeqCst);
             // A wake from elsewhere that comes in between is seen here, or has woken the task.
             if polled.is_ready() || !self.wakes.woken.load(Ordering::SeqCst) {
@@ -115,7 +115,7 @@ pub(super) async fn end_turn() {
     .await;
 }
 
-impl<F: Future> Future for Sliced<F> {
+impl<F: Future + Unpin> Future for Sliced<F> {
     type Output = Slice<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -141,9 +141,9 @@ mod tests {
     use super::super::watchdog;
     use super::*;
 
-    fn sliced<F: Future>(run: F, min_slice: Duration) -> Sliced<F> {
+    fn sliced<F: Future>(run: F, min_slice: Duration) -> Sliced<Pin<Box<F>>> {
         let watch = watchdog::Calls::new().watch("c", "sync");
-        Sliced { min_slice, ..Sliced::new(run, watch) }
+        Sliced { min_slice, ..Sliced::new(Box::pin(run), watch, Instant::now()) }
     }
 
     /// Gives way three times, and could go on each time.

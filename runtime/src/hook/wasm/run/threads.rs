@@ -85,12 +85,12 @@ impl HookThreads {
         call: BoxFuture<'static, T>,
         is_trusted: bool,
     ) -> Result<T, String> {
-        let mut call = AssertUnwindSafe(call).catch_unwind().boxed();
+        let mut call = AssertUnwindSafe(call).catch_unwind();
         let panicked = |panic: Box<dyn Any + Send>| panic_text(panic.as_ref());
         if is_trusted {
             // Most calls end in their first slice, and need no clock.
             let mut first_slice = None;
-            let here = poll_fn(|context| match call.as_mut().poll(context) {
+            let here = poll_fn(|context| match call.poll_unpin(context) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
                 Poll::Pending if first_slice.get_or_insert_with(Instant::now).elapsed() < LONGEST_HERE => {
                     Poll::Pending

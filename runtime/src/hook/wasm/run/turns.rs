@@ -40,13 +40,13 @@ impl CallTurns {
 
     /// Runs the call. Its timeout counts its turns alone, and not the waits between them; also a panic ends this call alone.
     pub(super) async fn run(mut self, watch: Watch, run: impl Future<Output = Result<(), Failure>>) -> Ran {
-        let mut run = pin!(Sliced::new(AssertUnwindSafe(run).catch_unwind(), watch));
-        let mut used = Duration::ZERO;
+        let (mut start, mut used) = (Instant::now(), Duration::ZERO);
+        let run = pin!(AssertUnwindSafe(run).catch_unwind());
+        let mut run = Sliced::new(run, watch, start.into_std());
         let ended = loop {
-            let start = Instant::now();
             let left = self.timeout.saturating_sub(used);
             run.timeout_at = (start + left).into_std();
-            match tokio::time::timeout_at(start + TURN.min(left), run.as_mut()).await {
+            match tokio::time::timeout_at(start + TURN.min(left), &mut run).await {
                 Ok(Slice::Ended(Ok(ended))) => break ended,
                 Ok(Slice::Ended(Err(panic))) => break Err(Failure::panicked(panic.as_ref())),
                 Ok(Slice::TurnEnded) | Err(_) => {}
@@ -56,6 +56,7 @@ impl CallTurns {
                 break Err(self.timed_out(used, run.longest_busy));
             }
             self = self.next().await;
+            start = Instant::now();
         };
         Ran { ended, longest_slice: run.longest, turns: self }
     }

@@ -1,7 +1,6 @@
 //! Watchdog of calls: tells of one that keeps its thread past its timeout while it still does. It cannot end it, since nothing
 //! ends what does not give way; when it gives way its turns do (`turns`).
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -36,7 +35,8 @@ pub(super) struct Calls {
 #[derive(Default)]
 struct WatchedCalls {
     last: u64,
-    calls: BTreeMap<u64, Arc<Watched>>,
+    /// With their numbers. The newest ones end first, nearly always.
+    calls: Vec<(u64, Arc<Watched>)>,
 }
 
 /// A call as the watchdog sees it.
@@ -95,7 +95,7 @@ impl Calls {
         let mut begun = lock(&self.begun);
         begun.last += 1;
         let number = begun.last;
-        begun.calls.insert(number, Arc::clone(&watched));
+        begun.calls.push((number, Arc::clone(&watched)));
         drop(begun);
         Watch { calls: Arc::clone(self), number, watched }
     }
@@ -109,7 +109,7 @@ impl Calls {
             late_at <= now
                 && call.late_at.compare_exchange(late_at, IDLE, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
-        lock(&self.begun).calls.values().filter(is_late).cloned().collect()
+        lock(&self.begun).calls.iter().map(|(_, call)| call).filter(is_late).cloned().collect()
     }
 
     fn micros(&self, at: Instant) -> u64 {
@@ -131,7 +131,10 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        lock(&self.calls.begun).calls.remove(&self.number);
+        let mut begun = lock(&self.calls.begun);
+        if let Some(own) = begun.calls.iter().rposition(|(number, _)| *number == self.number) {
+            begun.calls.swap_remove(own);
+        }
     }
 }
 

@@ -13,6 +13,9 @@ mod mounts;
 mod preview2;
 mod state;
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use wasmtime::{Caller, Engine, Extern, FuncType, Linker, Trap, Val, ValType};
 
 pub use determinism::Seed;
@@ -334,10 +337,23 @@ fn long<'a>(
         let state = guest.data_mut();
         if state.fuel_at_yield.saturating_sub(left) >= YIELD_INTERVAL {
             state.fuel_at_yield = left;
-            tokio::task::yield_now().await;
+            give_way().await;
         }
         Ok(result)
     })
+}
+
+/// Gives way as the engine does: whether others run now is decided where the call is polled (`run::slices`).
+pub(super) async fn give_way() {
+    let mut gave_way = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut gave_way, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 fn with_memory<T>(

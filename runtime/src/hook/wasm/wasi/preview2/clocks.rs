@@ -8,6 +8,7 @@ use wasmtime_wasi::p2::{DynPollable, Pollable, subscribe};
 
 use super::ComponentState;
 use crate::hook::wasm::wasi::determinism::{ClockKind, RESOLUTION, Until};
+use crate::hook::wasm::wasi::give_way;
 
 const NANOS: u64 = 1_000_000_000;
 
@@ -18,7 +19,7 @@ struct Due;
 impl Pollable for Due {
     /// A loop of waits gives way to others.
     async fn ready(&mut self) {
-        tokio::task::yield_now().await;
+        give_way().await;
     }
 }
 

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use wasmtime::{CallHook, CallHookHandler, Result, StoreContextMut, Trap};
 
 use super::{ComponentState, MAX_HANDED};
-use crate::hook::wasm::wasi::{BYTES_PER_INSTRUCTION, YIELD_INTERVAL};
+use crate::hook::wasm::wasi::{BYTES_PER_INSTRUCTION, YIELD_INTERVAL, give_way};
 
 /// Time after which work of the engine that costs no instructions gives way.
 const MAX_FREE_TIME: Duration = Duration::from_millis(5);
@@ -76,7 +76,7 @@ impl CallHookHandler<ComponentState> for Charge {
         let fuel_at_yield = &mut store.data_mut().call.fuel_at_yield;
         if fuel_at_yield.saturating_sub(left - cost) >= YIELD_INTERVAL {
             *fuel_at_yield = left - cost;
-            tokio::task::yield_now().await;
+            give_way().await;
         }
         Ok(())
     }
@@ -88,6 +88,6 @@ async fn give_way_in_time(store: &mut StoreContextMut<'_, ComponentState>) {
     let gave_way = &mut store.data_mut().gave_way;
     if gave_way.elapsed() >= MAX_FREE_TIME {
         *gave_way = Instant::now();
-        tokio::task::yield_now().await;
+        give_way().await;
     }
 }
