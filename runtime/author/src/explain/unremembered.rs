@@ -3,6 +3,7 @@
 use std::fmt;
 
 use metahook_core::api::reason::ConditionType;
+use metahook_core::api::stored_hooks::StoredHooks;
 use metahook_core::api::stored_selection::stored_selection;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
@@ -41,19 +42,13 @@ pub enum Ignoring {
 
 impl Ignoring {
     fn of(controller: &str, stored: &Value, id: &ObjectId) -> Option<Self> {
-        let spec = &stored["spec"];
-        let names = |hook: &str, target: &str| {
-            spec.pointer(&format!("/hooks/{hook}/{target}")).is_some_and(|target| !target.is_null())
-        };
-        let is_there = |hook: &str| ["webhook", "wasm", "script"].iter().any(|target| names(hook, target));
-        let is_sandboxed = |hook: &str| names(hook, "wasm") || names(hook, "script");
-        let controller = controller.to_owned();
-        if is_there("finalize") && !is_there("sync") {
+        let (hooks, controller) = (StoredHooks::of(stored), controller.to_owned());
+        if hooks.only_finalize() {
             return Some(Self::FinalizesOnly { controller });
         }
         let is_secret = full_name(&id.resource) == "secrets";
-        let is_bounded = spec["serviceAccountRef"].is_null()
-            && ["sync", "finalize", "customize"].into_iter().any(is_sandboxed);
+        let has_account = stored.pointer("/spec/serviceAccountRef").is_some_and(|account| !account.is_null());
+        let is_bounded = !has_account && hooks.is_any_sandboxed();
         (is_secret && is_bounded).then_some(Self::SecretsElsewhere { controller })
     }
 }

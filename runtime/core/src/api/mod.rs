@@ -22,6 +22,7 @@ pub mod selection;
 pub mod server_objects;
 pub mod shown_secrets;
 pub mod status;
+pub mod stored_hooks;
 pub mod stored_selection;
 pub mod trust;
 pub mod units;

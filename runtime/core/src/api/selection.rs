@@ -157,16 +157,6 @@ pub fn record_kind(key: &str) -> Option<Gvr> {
     })
 }
 
-/// Whether a controller calls no hook and names no finalize hook. A finalize hook with neither a module nor a webhook counts:
-/// CustomResourceDefinitions without wasm hooks leave that of one.
-pub fn has_no_hooks(controller: &Object) -> bool {
-    let Ok(controller) = controller.value() else { return false };
-    let hook = |pointer| controller.pointer(pointer).filter(|hook| !hook.is_null());
-    ["/spec/hooks/finalize", "/spec/hooks/sync/webhook", "/spec/hooks/sync/wasm", "/spec/hooks/sync/script"]
-        .into_iter()
-        .all(|it| hook(it).is_none())
-}
-
 /// The message about a parent that is being deleted and waits for a controller that cannot clean up, and why; `None`: it does
 /// not wait for that one.
 pub fn waits_for_finalize(
@@ -336,24 +326,6 @@ mod tests {
         }
         assert_eq!(finalizer(ControllerKind::Decorator, "c"), "metacontroller.io/decoratorcontroller-c");
         assert_eq!(finalizer_owner("foregroundDeletion"), None);
-    }
-
-    #[test]
-    fn a_controller_without_hooks_is_told_from_one_whose_hooks_were_dropped() {
-        let webhook = json!({"webhook": {"url": "http://x"}});
-        for (hooks, expected) in [
-            (json!(null), true),
-            (json!({}), true),
-            (json!({"sync": {}, "finalize": null, "customize": webhook}), true),
-            (json!({"sync": webhook}), false),
-            (json!({"sync": {"wasm": {}}}), false),
-            (json!({"sync": {"script": {}}}), false),
-            (json!({"finalize": webhook}), false),
-            (json!({"sync": {}, "finalize": {}}), false),
-        ] {
-            let controller = a("m/v1", "CompositeController", "c").with("spec.hooks", hooks.clone());
-            assert_eq!(has_no_hooks(&controller.object()), expected, "{hooks}");
-        }
     }
 
     #[test]

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use metahook_core::api::reason::{ConditionReason, EventReason};
-use metahook_core::api::selection::has_no_hooks;
 use metahook_core::api::status::Finding;
+use metahook_core::api::stored_hooks::has_no_hooks;
 use metahook_core::api::{CheckedSpec, ControllerError, ControllerKind, UnusableSpec, spec_digest};
 use metahook_core::decorator::conflicts::DecoratorId;
 use metahook_core::object::Object;

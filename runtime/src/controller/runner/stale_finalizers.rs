@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::api::ControllerKind;
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::selection::{self, FinalizerChange};
+use metahook_core::api::stored_hooks::has_no_hooks;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, ObjectId};
 use serde::Deserialize;
@@ -87,8 +88,7 @@ impl StaleFinalizers {
     fn is_stale(&self, finalizer: &str) -> bool {
         selection::finalizer_owner(finalizer).is_some_and(|(kind, name)| {
             let controller = self.context.controllers.get(kind, name);
-            !controller
-                .is_some_and(|now| is_about(kind, &now, &self.parents) && !selection::has_no_hooks(&now))
+            !controller.is_some_and(|now| is_about(kind, &now, &self.parents) && !has_no_hooks(&now))
         })
     }
 }
