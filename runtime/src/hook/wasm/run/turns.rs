@@ -45,8 +45,9 @@ impl CallTurns {
         let mut run = Sliced::new(run, watch, start.into_std());
         let ended = loop {
             let left = self.timeout.saturating_sub(used);
-            run.timeout_at = (start + left).into_std();
-            match tokio::time::timeout_at(start + TURN.min(left), &mut run).await {
+            let turn_until = start + TURN.min(left);
+            (run.timeout_at, run.turn_until) = ((start + left).into_std(), turn_until.into_std());
+            match tokio::time::timeout_at(turn_until, &mut run).await {
                 Ok(Slice::Ended(Ok(ended))) => break ended,
                 Ok(Slice::Ended(Err(panic))) => break Err(Failure::panicked(panic.as_ref())),
                 Ok(Slice::TurnEnded) | Err(_) => {}

@@ -163,7 +163,14 @@ mod tests {
         assert!(late(&calls, 9 * hour).is_empty());
         short.slice_begins(Instant::now() + hour);
         assert_eq!(late(&calls, 9 * hour), told, "another slice");
-        drop((short, long));
+        long.slice_begins(Instant::now() + hour);
+        drop(short);
+        assert_eq!(
+            late(&calls, 9 * hour),
+            [("long".to_owned(), "finalize".to_owned())],
+            "the other one is still watched"
+        );
+        drop(long);
         assert!(lock(&calls.begun).calls.is_empty());
     }
 }

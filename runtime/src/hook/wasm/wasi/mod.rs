@@ -32,7 +32,7 @@ use memory::{Errno, Failure, List, Memory, Span, after, length};
 
 const WASI: &str = "wasi_snapshot_preview1";
 
-/// A long call gives way to others after this many instructions.
+/// A long call offers to give way to others after this many instructions.
 pub(super) const YIELD_INTERVAL: u64 = 100_000;
 
 /// Instructions that a call into the host costs at least.
@@ -317,7 +317,7 @@ fn short<'a>(
     long(guest, CALL_COST, work)
 }
 
-/// A call that can take long: it costs `base` instructions and what `work` adds to the state's cost, and gives way to
+/// A call that can take long: it costs `base` instructions and what `work` adds to the state's cost, and offers to give way to
 /// others every [`YIELD_INTERVAL`] instructions.
 fn long<'a>(
     mut guest: Guest<'a>,
@@ -343,7 +343,7 @@ fn long<'a>(
     })
 }
 
-/// Gives way as the engine does: whether others run now is decided where the call is polled (`run::slices`).
+/// Offers to give way, as the engine does: whether others run now is decided where the call is polled (`run::slices`).
 pub(super) async fn give_way() {
     let mut gave_way = false;
     poll_fn(|context| {

@@ -17,7 +17,7 @@ struct Due;
 
 #[async_trait]
 impl Pollable for Due {
-    /// A loop of waits gives way to others.
+    /// A loop of waits offers to give way.
     async fn ready(&mut self) {
         give_way().await;
     }

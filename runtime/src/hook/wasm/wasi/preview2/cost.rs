@@ -34,7 +34,7 @@ impl Cost {
     }
 }
 
-/// Charges what a host function did when it returns, and gives way to others every [`YIELD_INTERVAL`] instructions. Bounds
+/// Charges what a host function did when it returns, and offers to give way every [`YIELD_INTERVAL`] instructions. Bounds
 /// what a component hands over.
 pub(crate) struct Charge;
 
