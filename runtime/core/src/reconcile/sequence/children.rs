@@ -128,11 +128,20 @@ impl<W: World> Sequence<'_, W> {
                 if is_rolling && planned.plan.rollout_moves {
                     return Some(DeletionReason::RolledOut);
                 }
-                let observed = self.world.child_now(id).and_then(|child| child.value().ok());
-                let differs = observed.zip(planned.desired(id));
-                let place = differs.and_then(|(observed, desired)| first_change(&observed, desired));
-                let drifted = planned.plan.children.drifts.iter().any(|drift| drift.id == *id);
-                Some(if drifted { DeletionReason::Drifted(place) } else { DeletionReason::Changed(place) })
+                let plan = &planned.plan.children;
+                if let Some(drift) = plan.drifts.iter().find(|drift| drift.id == *id) {
+                    return Some(DeletionReason::Drifted(
+                        drift.values.first().map(|value| value.path.clone()),
+                    ));
+                }
+                let known = plan.changes.iter().find(|(of, _)| of == id);
+                let place = known.and_then(|(_, places)| places.shown().into_iter().next());
+                // The plan has the places of the first children alone.
+                let found = || {
+                    let observed = self.world.child_now(id).and_then(|child| child.value().ok())?;
+                    first_change(&observed, planned.desired(id)?)
+                };
+                Some(DeletionReason::Changed(place.or_else(found)))
             }
             Op::Create { .. }
             | Op::Replace { .. }
