@@ -147,7 +147,7 @@ impl Check {
         let mut samples = self.requests(&shared)?;
         let mut parents = Vec::new();
         if !self.file.is_empty() {
-            let found = self.of_files(shared.clone(), files.clone(), &mut results).await?;
+            let found = self.of_files(shared.clone(), files.clone(), &mut results, &mut say).await?;
             samples.extend(found.asked.into_iter().filter(|sample| of_file(&sample.hook)));
             parents = found.parents;
         }
@@ -186,6 +186,7 @@ impl Check {
         shared: Vec<Document>,
         files: HookFiles,
         results: &mut Results<W>,
+        mut say: impl Write,
     ) -> Result<OfFiles, CheckError> {
         let cluster = self.cluster.cluster().await?;
         let (api, definitions) = cluster.map(|it| (it.api, it.definitions)).unzip();
@@ -203,6 +204,12 @@ impl Check {
         let step = progress.step("calling the hooks");
         let rounds = simulation.run(self.cycles.into()).await;
         drop(step);
+        if reconciles::are_idle(&rounds) {
+            writeln!(
+                say,
+                "the hooks ask for nothing to be written for the parents of the files, which says little of them: add a parent for which they do; `metahook render` shows what a parent gets"
+            )?;
+        }
         results.verdict(reconciles::settles(&rounds))?;
         results.verdict(reconciles::fits_schemas(&rounds))?;
         if let Some(api) = api {

@@ -38,6 +38,12 @@ pub fn fits_schemas(rounds: &Rounds) -> ReconcileVerdict {
     }
 }
 
+/// Whether the hooks were called, and nothing follows from what they answered.
+pub fn are_idle(rounds: &Rounds) -> bool {
+    let all = || rounds.rounds.iter().flatten();
+    all().any(|one| !one.calls.is_empty()) && all().all(|one| one.steps.is_empty() && one.error.is_none())
+}
+
 /// Fields of the children that the API server of a cluster does not keep in a dry run, as they are after the last round
 /// that wrote them.
 pub async fn is_kept(api: &ApiClient, rounds: &Rounds) -> Result<ReconcileVerdict, Unreachable> {

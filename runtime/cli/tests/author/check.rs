@@ -220,6 +220,8 @@ fn a_controller_is_tried_until_nothing_changes() {
         "{}",
         ended.out
     );
+    assert!(!ended.say.contains("ask for nothing"), "{}", ended.say);
+    folder(json!({"children": []})).metahook(&arguments).is(0, "the hooks ask for nothing to be written");
     good.metahook(&[&arguments[..], &["--cycles=1"]].concat()).is(1, "properties that do not hold: 1");
     let undeclared = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
     let ended = folder(json!({"children": [undeclared]})).metahook(&arguments);
