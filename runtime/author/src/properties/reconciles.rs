@@ -8,6 +8,7 @@ use metahook_server::telemetry::error_chain;
 use serde_json::Value;
 
 use super::Sample;
+use crate::render::Step;
 use crate::render::rounds::{RenderEnd, Rounds};
 use crate::schemas::MAX_FAULTS;
 
@@ -40,8 +41,15 @@ pub fn fits_schemas(rounds: &Rounds) -> ReconcileVerdict {
 
 /// Whether the hooks were called, and nothing follows from what they answered.
 pub fn are_idle(rounds: &Rounds) -> bool {
+    // The server adds the generation to each status.
+    let is_added = |step: &Step| {
+        let after = (step.op == "status").then(|| step.effect.shown_after()).flatten();
+        let status = after.as_ref().and_then(|after| after.pointer("/status")?.as_object());
+        status.is_some_and(|status| status.keys().all(|field| field == "observedGeneration"))
+    };
     let all = || rounds.rounds.iter().flatten();
-    all().any(|one| !one.calls.is_empty()) && all().all(|one| one.steps.is_empty() && one.error.is_none())
+    all().any(|one| !one.calls.is_empty())
+        && all().all(|one| one.error.is_none() && one.steps.iter().all(is_added))
 }
 
 /// Fields of the children that the API server of a cluster does not keep in a dry run, as they are after the last round
