@@ -164,7 +164,7 @@ pub(crate) async fn a_script_is_applied_with_its_controller_up_to_its_bound(
     Ok(())
 }
 
-/// A command that ends well means that no object of its files fails; others that fail are told.
+/// `metahook apply` exits with 1 where a parent among its files fails, and prints which other parents fail.
 pub(crate) async fn a_parent_of_the_files_that_fails_is_an_error_of_apply(test: &mut Fixture) -> Result<()> {
     test.define_kind().await?;
     let folder = test.plane().scratch().join(test.name());

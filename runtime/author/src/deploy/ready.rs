@@ -66,12 +66,12 @@ impl Deployment {
             let is_over = waited >= self.timeout;
             // The status may be about the version before.
             let is_sure = is_over || (if fails { fails_for } else { waited }) >= MAX_STATUS_AGE;
-            let why = match controller.said_of(now, is_sure) {
-                Said::Ends(said) => return said,
-                Said::Waits(why) if is_over => {
+            let why = match controller.wait_result(now, is_sure) {
+                WaitResult::Ends(said) => return said,
+                WaitResult::Waits(why) if is_over => {
                     return Err(DeployError::NotReady { object: id.to_string(), after: self.timeout, why });
                 }
-                Said::Waits(why) => why,
+                WaitResult::Waits(why) => why,
             };
             waiting.because(&format!("waiting for {id}: {why}"));
             tokio::time::sleep(LOOK_INTERVAL).await;
@@ -79,36 +79,36 @@ impl Deployment {
     }
 }
 
-/// What a user is told of a controller.
-enum Said {
+/// The command prints a line about a controller, ends with an error, or waits for a reason.
+enum WaitResult {
     Ends(Result<String, DeployError>),
     Waits(String),
 }
 
 impl AppliedController {
     /// `is_sure`: a status that is so would be written by now.
-    fn said_of(&self, now: Readiness, is_sure: bool) -> Said {
+    fn wait_result(&self, now: Readiness, is_sure: bool) -> WaitResult {
         let (name, object) = (&self.id.key.name, self.id.to_string());
-        let ends = |said: &str| Said::Ends(Ok(said.to_owned()));
+        let ends = |said: &str| WaitResult::Ends(Ok(said.to_owned()));
         match now {
             Readiness::Ready => ends("is ready"),
             Readiness::Paused => ends(&format!(
                 "is ready, and paused: nothing is written until `metahook resume controller {name}`"
             )),
             Readiness::NotCalled if is_sure => ends("is ready; no parent has been reconciled with it yet"),
-            Readiness::NotCalled => Said::Waits("no parent has been reconciled with it yet".to_owned()),
+            Readiness::NotCalled => WaitResult::Waits("no parent has been reconciled with it yet".to_owned()),
             // Without a parent among the files, no result of these files is left to come.
             Readiness::Unsettled if is_sure || self.parents.is_empty() => ends("is ready"),
-            Readiness::Unsettled => Said::Waits("not all parents have settled yet".to_owned()),
+            Readiness::Unsettled => WaitResult::Waits("not all parents have settled yet".to_owned()),
             Readiness::SomeFail(failures) if is_sure && failures.are_among(&self.parents) => {
-                Said::Ends(Err(DeployError::SomeFail { object, why: failures.message }))
+                WaitResult::Ends(Err(DeployError::SomeFail { object, why: failures.message }))
             }
             Readiness::SomeFail(failures) if is_sure => ends(&format!("is ready, and {}", failures.message)),
-            Readiness::Failing(why) if is_sure => Said::Ends(Err(DeployError::Fails { object, why })),
-            Readiness::Refused(why) => Said::Ends(Err(DeployError::Refused { object, why })),
+            Readiness::Failing(why) if is_sure => WaitResult::Ends(Err(DeployError::Fails { object, why })),
+            Readiness::Refused(why) => WaitResult::Ends(Err(DeployError::Refused { object, why })),
             Readiness::SomeFail(Failures { message: why, .. })
             | Readiness::Failing(why)
-            | Readiness::Waits(why) => Said::Waits(why),
+            | Readiness::Waits(why) => WaitResult::Waits(why),
         }
     }
 }

@@ -25,7 +25,7 @@ thread_local! {
 /// How a call gave way.
 pub(super) enum Slice<T> {
     Ended(T),
-    /// Before its turn was over.
+    /// The turn is over, or the call wants no more of it.
     TurnEnded,
 }
 

@@ -33,7 +33,7 @@ const MAX_STRIKES: u32 = 16;
 const LONG_SLICE: Duration = Duration::from_millis(20);
 
 /// A call of a trusted module is handed over at the end of the slice in which it has taken this long: that costs little then.
-const LONGEST_HERE: Duration = Duration::from_millis(3);
+const MAX_TIME_HERE: Duration = Duration::from_millis(3);
 
 thread_local! {
     static IS_OF_HOOKS: Cell<bool> = const { Cell::new(false) };
@@ -91,7 +91,7 @@ impl HookThreads {
             let began = Instant::now();
             let here = poll_fn(|context| match call.poll_unpin(context) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
-                Poll::Pending if began.elapsed() < LONGEST_HERE => Poll::Pending,
+                Poll::Pending if began.elapsed() < MAX_TIME_HERE => Poll::Pending,
                 Poll::Pending => Poll::Ready(None),
             });
             if let Some(ended) = here.await {
@@ -175,10 +175,10 @@ mod tests {
             places
         };
         let run = async |step, is_trusted| threads.run(places(step).boxed(), is_trusted).await.unwrap();
-        let short = LONGEST_HERE / 4;
+        let short = MAX_TIME_HERE / 4;
         assert_eq!(run(short, true).await, [false; 4], "a short one never leaves");
-        assert_eq!(run(LONGEST_HERE / 2, true).await, [false, false, true, true]);
-        assert_eq!(run(LONGEST_HERE, true).await, [false, true, true, true], "its first slice is long");
+        assert_eq!(run(MAX_TIME_HERE / 2, true).await, [false, false, true, true]);
+        assert_eq!(run(MAX_TIME_HERE, true).await, [false, true, true, true], "its first slice is long");
         assert_eq!(run(short, false).await, [true; 4], "one that is not trusted");
     }
 
