@@ -84,6 +84,21 @@ pub type Customize<'a, Spec = IgnoredAny, Status = IgnoredAny, Settings = Ignore
 
 /// Any error, for hooks that fail in more than one way. `?` makes one of every `std::error::Error`, and also of a `String`
 /// and a `&str`: see [`Result`].
+///
+/// ```
+/// use metahook_sdk::Error;
+///
+/// fn replicas(text: &str) -> Result<u8, Error> {
+///     match text.parse()? {
+///         0 => Err("no replicas".into()),
+///         count => Ok(count),
+///     }
+/// }
+///
+/// assert_eq!(replicas("3").unwrap(), 3);
+/// assert_eq!(replicas("0").unwrap_err().to_string(), "no replicas");
+/// assert_eq!(replicas("x").unwrap_err().to_string(), "invalid digit found in string");
+/// ```
 pub type Error = Box<dyn std::error::Error + Send + std::marker::Sync>;
 
 /// Result of a hook that may fail. When the hook returns an error, the server writes and deletes nothing, and tries again.

@@ -125,27 +125,60 @@ pub struct Map<'a, V>(Vec<(Str<'a>, V)>);
 
 impl<'a, V> Map<'a, V> {
     /// An empty map.
+    ///
+    /// ```
+    /// # use metahook_sdk::Map;
+    /// let labels: Map<'_, &str> = Map::new();
+    /// assert_eq!(serde_json::to_string(&labels).unwrap(), "{}");
+    /// ```
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
     /// How many entries there are.
+    ///
+    /// ```
+    /// # use metahook_sdk::Map;
+    /// let labels: Map<'_, &str> = [("app", "shop"), ("tier", "web")].into_iter().collect();
+    /// assert_eq!(labels.len(), 2);
+    /// ```
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Whether there are no entries.
+    ///
+    /// ```
+    /// # use metahook_sdk::Map;
+    /// let labels: Map<'_, &str> = serde_json::from_str("null").unwrap();
+    /// assert!(labels.is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The value of a key.
+    ///
+    /// ```
+    /// # use metahook_sdk::Map;
+    /// let labels: Map<'_, &str> = [("app", "shop")].into_iter().collect();
+    /// assert_eq!(labels.get("app").copied().unwrap_or("none"), "shop");
+    /// assert_eq!(labels.get("tier").copied().unwrap_or("none"), "none");
+    /// ```
     pub fn get(&self, key: &str) -> Option<&V> {
         let at = self.find(key).ok()?;
         self.0.get(at).map(|(_, value)| value)
     }
 
     /// Adds an entry. It replaces an entry with the same key.
+    ///
+    /// ```
+    /// # use metahook_sdk::Map;
+    /// let mut labels = Map::new();
+    /// labels.insert("app", "shop");
+    /// labels.insert("app", "blog");
+    /// assert_eq!(serde_json::to_string(&labels).unwrap(), r#"{"app":"blog"}"#);
+    /// ```
     pub fn insert(&mut self, key: impl Into<Str<'a>>, value: V) {
         let key = key.into();
         // The server sends keys in order: they are appended.
@@ -159,11 +192,24 @@ impl<'a, V> Map<'a, V> {
     }
 
     /// Keys and values in the order of the keys.
+    ///
+    /// ```
+    /// # use metahook_sdk::Map;
+    /// let labels: Map<'_, &str> = [("tier", "web"), ("app", "shop")].into_iter().collect();
+    /// let selector: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    /// assert_eq!(selector.join(","), "app=shop,tier=web");
+    /// ```
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &V)> + ExactSizeIterator {
         self.0.iter().map(|(key, value)| (&**key, value))
     }
 
     /// The values in the order of their keys.
+    ///
+    /// ```
+    /// # use metahook_sdk::Map;
+    /// let sizes: Map<'_, u32> = [("a", 2), ("b", 3)].into_iter().collect();
+    /// assert_eq!(sizes.values().sum::<u32>(), 5);
+    /// ```
     pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> + ExactSizeIterator {
         self.0.iter().map(|(_, value)| value)
     }
@@ -239,11 +285,27 @@ pub struct Raw<'a>(&'a str);
 
 impl<'a> Raw<'a> {
     /// The JSON text.
+    ///
+    /// ```
+    /// # use metahook_sdk::{Raw, Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// let sync = |request: &Sync<'_, Raw<'_>>| SyncResponse::new().status(request.parent.spec.text());
+    /// let answer = Request::of(json!({ "spec": [1, 2] })).call(sync).unwrap();
+    /// assert_eq!(answer.status, "[1,2]");
+    /// ```
     pub fn text(self) -> &'a str {
         self.0
     }
 
     /// Decodes the value.
+    ///
+    /// ```
+    /// # use metahook_sdk::{Raw, Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// let sync = |request: &Sync<'_, Raw<'_>>| {
+    ///     request.parent.spec.decode::<u8>().map(|size| SyncResponse::new().status(size))
+    /// };
+    /// assert_eq!(Request::of(json!({ "spec": 7 })).call(sync).unwrap().status, 7);
+    /// assert!(Request::of(json!({ "spec": [7] })).call(sync).unwrap_err().starts_with("value: a list where"));
+    /// ```
     ///
     /// # Errors
     /// One line that names the field, as for the request as a whole.

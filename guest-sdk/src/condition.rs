@@ -42,7 +42,18 @@ use std::mem::ManuallyDrop;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conditions<'a>(Vec<Condition<'a>>);
 
-/// One condition of a status: see [`Conditions::get`].
+/// One condition of a status.
+///
+/// ```
+/// use metahook_sdk::Conditions;
+///
+/// let json = r#"[{ "type": "Ready", "status": "True", "reason": "PodsRun", "observedGeneration": 2,
+///     "lastTransitionTime": "2026-01-01T00:00:00Z" }]"#;
+/// let conditions: Conditions<'_> = serde_json::from_str(json).unwrap();
+/// let ready = conditions.get("Ready").unwrap();
+/// assert_eq!((&*ready.status, &*ready.reason), ("True", "PodsRun"));
+/// assert_eq!((&*ready.last_transition_time, ready.observed_generation), ("2026-01-01T00:00:00Z", Some(2)));
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, DeriveSerialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition<'a> {
@@ -85,16 +96,38 @@ impl<'a> Conditions<'a> {
     }
 
     /// Whether the condition of a type is `True`.
+    ///
+    /// ```
+    /// # use metahook_sdk::Conditions;
+    /// let conditions = Conditions::default().with("Ready", true, "PodsRun", "3 of 3 Pods run");
+    /// assert!(conditions.is_true("Ready"));
+    /// assert!(!conditions.is_true("Paused"));
+    /// ```
     pub fn is_true(&self, kind: &str) -> bool {
         self.get(kind).is_some_and(|condition| condition.status == "True")
     }
 
     /// All conditions, in the order in which they were first set.
+    ///
+    /// ```
+    /// # use metahook_sdk::Conditions;
+    /// let conditions = Conditions::default().with("Ready", false, "NoPods", "").with("Paused", true, "Spec", "");
+    /// let is_true = conditions.iter().filter(|condition| condition.status == "True");
+    /// assert_eq!(is_true.map(|condition| &*condition.r#type).collect::<Vec<_>>(), ["Paused"]);
+    /// ```
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Condition<'a>> {
         self.0.iter()
     }
 
     /// Adds this condition, or replaces the one of its type. `status` is `true`, `false`, or `None` for `Unknown`.
+    ///
+    /// ```
+    /// # use metahook_sdk::Conditions;
+    /// let conditions = Conditions::default().with("Ready", true, "PodsRun", "3 of 3 Pods run");
+    /// let conditions = conditions.with("Ready", None, "NoAnswer", "the Pods do not answer");
+    /// assert_eq!(conditions.iter().len(), 1);
+    /// assert_eq!(conditions.get("Ready").unwrap().status, "Unknown");
+    /// ```
     #[must_use]
     pub fn with(mut self, kind: &str, status: impl Into<Option<bool>>, reason: &str, message: &str) -> Self {
         self.set(kind, status, reason, message);
@@ -102,13 +135,31 @@ impl<'a> Conditions<'a> {
     }
 
     /// Removes the condition of this type.
+    ///
+    /// ```
+    /// # use metahook_sdk::Conditions;
+    /// let conditions = Conditions::default().with("Ready", true, "PodsRun", "").with("Paused", true, "Spec", "");
+    /// let conditions = conditions.without("Paused");
+    /// assert!(conditions.get("Paused").is_none() && conditions.is_true("Ready"));
+    /// ```
     #[must_use]
     pub fn without(mut self, kind: &str) -> Self {
         self.0.retain(|condition| condition.r#type != *kind);
         self
     }
 
-    /// Writes this generation of the parent into each condition: `conditions.observed(parent.metadata.generation)`.
+    /// Writes this generation of the parent into each condition.
+    ///
+    /// ```
+    /// # use metahook_sdk::{Conditions, Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// fn sync(request: &Sync<'_>) -> SyncResponse {
+    ///     let conditions = Conditions::default().with("Ready", true, "PodsRun", "3 of 3 Pods run");
+    ///     let conditions = conditions.observed(request.parent.metadata.generation);
+    ///     SyncResponse::new().status(json!({ "conditions": conditions }))
+    /// }
+    /// # let answer = Request::of(json!({ "metadata": { "generation": 7 } })).call(sync).unwrap();
+    /// # assert_eq!(answer.status["conditions"][0]["observedGeneration"], 7);
+    /// ```
     #[must_use]
     pub fn observed(mut self, generation: Option<i64>) -> Self {
         self.0.iter_mut().for_each(|condition| condition.observed_generation = generation);
@@ -116,6 +167,15 @@ impl<'a> Conditions<'a> {
     }
 
     /// Sets a condition, as [`with`](Self::with) does.
+    ///
+    /// ```
+    /// # use metahook_sdk::Conditions;
+    /// let mut conditions = Conditions::default();
+    /// for (kind, pods) in [("Ready", 3), ("Degraded", 0)] {
+    ///     conditions.set(kind, pods > 0, "Counted", &format!("{pods} Pods"));
+    /// }
+    /// assert!(conditions.is_true("Ready") && !conditions.is_true("Degraded"));
+    /// ```
     pub fn set(&mut self, kind: &str, status: impl Into<Option<bool>>, reason: &str, message: &str) {
         self.set_at(kind, status.into(), [reason, message], now);
     }

@@ -1,7 +1,7 @@
 //! Request and response of a customize hook.
 
+use crate::body::Body;
 use crate::request::{Fields, Parts};
-use crate::response::Body;
 use crate::{IntoResponse, Map, Str};
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, IgnoredAny};
@@ -55,7 +55,8 @@ impl<'de, P: Deserialize<'de>, S: Deserialize<'de> + Default> Deserialize<'de> f
 /// for name in ["a", "b"] {
 ///     answer.push(RelatedRule::new("v1", "secrets").namespace("keys").name(name));
 /// }
-/// # drop(answer);
+/// # let json = metahook_sdk::IntoResponse::into_response(answer).unwrap();
+/// # assert!(json.ends_with(br#""resource":"secrets","namespace":"keys","names":["b"]}]}"#));
 /// ```
 #[derive(Debug)]
 #[must_use]
@@ -65,17 +66,39 @@ pub struct CustomizeResponse {
 
 impl CustomizeResponse {
     /// An answer without rules: the other hooks see no related objects.
+    ///
+    /// ```
+    /// # use metahook_sdk::{CustomizeResponse, IntoResponse, RelatedRule};
+    /// let answer = CustomizeResponse::new();
+    /// assert_eq!(answer.into_response().unwrap(), br#"{"relatedResources":[]}"#);
+    /// ```
     pub fn new() -> Self {
         Self { body: Body::new("relatedResources") }
     }
 
     /// Adds a rule: a [`RelatedRule`], or any value that serializes like one.
+    ///
+    /// ```
+    /// # use metahook_sdk::{CustomizeResponse, IntoResponse, RelatedRule};
+    /// let answer = CustomizeResponse::new().related(RelatedRule::new("v1", "nodes"));
+    /// let json = br#"{"relatedResources":[{"apiVersion":"v1","resource":"nodes"}]}"#;
+    /// assert_eq!(answer.into_response().unwrap(), json);
+    /// ```
     pub fn related(mut self, rule: impl Serialize) -> Self {
         self.push(rule);
         self
     }
 
     /// Adds a rule, from within a loop.
+    ///
+    /// ```
+    /// # use metahook_sdk::{CustomizeResponse, IntoResponse, RelatedRule};
+    /// let mut answer = CustomizeResponse::new();
+    /// for resource in ["nodes", "pods"] {
+    ///     answer.push(RelatedRule::new("v1", resource));
+    /// }
+    /// assert!(answer.into_response().unwrap().ends_with(br#",{"apiVersion":"v1","resource":"pods"}]}"#));
+    /// ```
     pub fn push(&mut self, rule: impl Serialize) {
         self.body.push(rule);
     }
@@ -129,6 +152,12 @@ pub struct RelatedRule<'a> {
 
 impl<'a> RelatedRule<'a> {
     /// All objects of a kind: `("apps/v1", "deployments")`.
+    ///
+    /// ```
+    /// # use metahook_sdk::RelatedRule;
+    /// let rule = RelatedRule::new("apps/v1", "deployments");
+    /// assert_eq!((rule.api_version, rule.resource), ("apps/v1".into(), "deployments".into()));
+    /// ```
     pub fn new(api_version: impl Into<Str<'a>>, resource: impl Into<Str<'a>>) -> Self {
         Self {
             api_version: api_version.into(),
@@ -141,6 +170,12 @@ impl<'a> RelatedRule<'a> {
     }
 
     /// Narrows the rule to the objects in a namespace.
+    ///
+    /// ```
+    /// # use metahook_sdk::RelatedRule;
+    /// let rule = RelatedRule::new("v1", "pods").namespace("shop");
+    /// assert_eq!(rule.namespace.unwrap(), "shop");
+    /// ```
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<Str<'a>>) -> Self {
         self.namespace = Some(namespace.into());
@@ -148,6 +183,12 @@ impl<'a> RelatedRule<'a> {
     }
 
     /// Narrows the rule to the object with this name; each further call adds a name.
+    ///
+    /// ```
+    /// # use metahook_sdk::RelatedRule;
+    /// let rule = RelatedRule::new("v1", "configmaps").namespace("shop").name("prices").name("colours");
+    /// assert_eq!(rule.names, ["prices", "colours"]);
+    /// ```
     #[must_use]
     pub fn name(mut self, name: impl Into<Str<'a>>) -> Self {
         self.names.push(name.into());
@@ -155,6 +196,12 @@ impl<'a> RelatedRule<'a> {
     }
 
     /// Narrows the rule to the objects with this label.
+    ///
+    /// ```
+    /// # use metahook_sdk::RelatedRule;
+    /// let rule = RelatedRule::new("v1", "pods").label("app", "web").label("tier", "db");
+    /// assert_eq!(rule.label_selector.unwrap().match_labels.len(), 2);
+    /// ```
     #[must_use]
     pub fn label(mut self, key: impl Into<Str<'a>>, value: impl Into<Str<'a>>) -> Self {
         self.label_selector.get_or_insert_default().match_labels.insert(key, value.into());
@@ -162,6 +209,14 @@ impl<'a> RelatedRule<'a> {
     }
 
     /// Narrows the rule to the objects that a selector matches. It replaces labels that were set before.
+    ///
+    /// ```
+    /// # use metahook_sdk::RelatedRule;
+    /// # use metahook_sdk::LabelSelector;
+    /// let selector = LabelSelector::default(); // matches all objects
+    /// let rule = RelatedRule::new("v1", "pods").label("app", "web").labels(selector);
+    /// assert!(rule.label_selector.unwrap().match_labels.is_empty());
+    /// ```
     #[must_use]
     pub fn labels(mut self, selector: LabelSelector<'a>) -> Self {
         self.label_selector = Some(selector);
@@ -169,7 +224,19 @@ impl<'a> RelatedRule<'a> {
     }
 }
 
-/// Selector for labels. It matches an object that meets all requirements: see [`RelatedRule`].
+/// Selector for labels. It matches an object that meets all requirements.
+///
+/// All Pods in namespaces with the label `team=a`:
+///
+/// ```
+/// use metahook_sdk::{LabelSelector, RelatedRule};
+///
+/// let match_labels = [("team", "a".into())].into_iter().collect();
+/// let namespaces = LabelSelector { match_labels, ..LabelSelector::default() };
+/// let rule = RelatedRule { namespace_selector: Some(namespaces), ..RelatedRule::new("v1", "pods") };
+/// let json = serde_json::to_value(rule).unwrap();
+/// assert_eq!(json["namespaceSelector"]["matchLabels"]["team"], "a");
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector<'a> {
@@ -181,7 +248,16 @@ pub struct LabelSelector<'a> {
     pub match_expressions: Vec<Requirement<'a>>,
 }
 
-/// A requirement for one label: see [`RelatedRule`].
+/// A requirement for one label, for [`LabelSelector::match_expressions`].
+///
+/// ```
+/// use metahook_sdk::{Operator, Requirement};
+///
+/// let values = vec!["web".into(), "db".into()];
+/// let tier = Requirement { key: "tier".into(), operator: Operator::In, values };
+/// let json = r#"{"key":"tier","operator":"In","values":["web","db"]}"#;
+/// assert_eq!(serde_json::to_string(&tier).unwrap(), json);
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Requirement<'a> {
     /// The label.
@@ -194,6 +270,13 @@ pub struct Requirement<'a> {
 }
 
 /// The kind of requirement for a label.
+///
+/// ```
+/// use metahook_sdk::{Operator, Requirement};
+///
+/// let canary = Requirement { key: "canary".into(), operator: Operator::DoesNotExist, values: vec![] };
+/// assert_eq!(serde_json::to_string(&canary).unwrap(), r#"{"key":"canary","operator":"DoesNotExist"}"#);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Operator {
     /// The label has one of the values.

@@ -1,7 +1,8 @@
 //! Request and response of a DecoratorController's sync and finalize hooks.
 
+use crate::body::Body;
 use crate::request::{Fields, Parts};
-use crate::response::{Body, answers};
+use crate::response::answers;
 use crate::{Children, IntoResponse, Map, Reference};
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, IgnoredAny};
@@ -85,53 +86,112 @@ answers! { DecorateResponse, "DecorateRequest" }
 
 impl DecorateResponse {
     /// An answer without attachments: the server deletes every attachment of this decorator, and leaves the object as it is.
+    ///
+    /// ```
+    /// # use metahook_sdk::{DecorateResponse, IntoResponse};
+    /// assert_eq!(DecorateResponse::new().into_response().unwrap(), br#"{"attachments":[]}"#);
+    /// ```
     pub fn new() -> Self {
         Self { body: Body::new("attachments"), labels: Map::new(), annotations: Map::new() }
     }
 
     /// Sets a label of the object. Other labels stay as they are, also those that an earlier response set.
+    ///
+    /// ```
+    /// # use metahook_sdk::{DecorateResponse, IntoResponse};
+    /// let answer = DecorateResponse::new().label("tier", "web");
+    /// assert_eq!(answer.into_response().unwrap(), br#"{"attachments":[],"labels":{"tier":"web"}}"#);
+    /// ```
     pub fn label(mut self, key: &str, value: impl Into<String>) -> Self {
         self.labels.insert(key.to_owned(), Some(value.into()));
         self
     }
 
     /// Removes a label of the object.
+    ///
+    /// ```
+    /// # use metahook_sdk::{DecorateResponse, IntoResponse};
+    /// let answer = DecorateResponse::new().remove_label("tier");
+    /// assert_eq!(answer.into_response().unwrap(), br#"{"attachments":[],"labels":{"tier":null}}"#);
+    /// ```
     pub fn remove_label(mut self, key: &str) -> Self {
         self.labels.insert(key.to_owned(), None);
         self
     }
 
     /// Sets an annotation of the object. Other annotations stay as they are.
+    ///
+    /// ```
+    /// # use metahook_sdk::{DecorateResponse, IntoResponse};
+    /// let answer = DecorateResponse::new().annotation("example.com/owner", "team a");
+    /// assert!(answer.into_response().unwrap().ends_with(br#""annotations":{"example.com/owner":"team a"}}"#));
+    /// ```
     pub fn annotation(mut self, key: &str, value: impl Into<String>) -> Self {
         self.annotations.insert(key.to_owned(), Some(value.into()));
         self
     }
 
     /// Removes an annotation of the object.
+    ///
+    /// ```
+    /// # use metahook_sdk::{DecorateResponse, IntoResponse};
+    /// let answer = DecorateResponse::new().remove_annotation("example.com/owner");
+    /// assert!(answer.into_response().unwrap().ends_with(br#""annotations":{"example.com/owner":null}}"#));
+    /// ```
     pub fn remove_annotation(mut self, key: &str) -> Self {
         self.annotations.insert(key.to_owned(), None);
         self
     }
 
     /// Replaces the whole status of the object. Without it the status stays as it is.
+    ///
+    /// ```
+    /// # use metahook_sdk::{DecorateResponse, IntoResponse};
+    /// let answer = DecorateResponse::new().status(serde_json::json!({ "maps": 1 }));
+    /// assert_eq!(answer.into_response().unwrap(), br#"{"attachments":[],"status":{"maps":1}}"#);
+    /// ```
     pub fn status(mut self, status: impl Serialize) -> Self {
         self.body.status(status);
         self
     }
 
     /// Adds an attachment that should exist. It may leave out fields that other writers set.
+    ///
+    /// ```
+    /// # use metahook_sdk::{DecorateResponse, IntoResponse};
+    /// let job = serde_json::json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "a" } });
+    /// let json = DecorateResponse::new().attachment(job).into_response().unwrap();
+    /// assert!(json.starts_with(br#"{"attachments":[{"apiVersion":"batch/v1","kind":"Job","#));
+    /// ```
     pub fn attachment(mut self, attachment: impl Serialize) -> Self {
         self.push(attachment);
         self
     }
 
     /// Adds attachments of one type.
+    ///
+    /// ```
+    /// # use metahook_sdk::{DecorateResponse, IntoResponse};
+    /// let map = |name| serde_json::json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } });
+    /// let json = DecorateResponse::new().attachments(["a", "b"].map(map)).into_response().unwrap();
+    /// assert!(json.ends_with(br#",{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"}}]}"#));
+    /// ```
     pub fn attachments<T: Serialize>(mut self, attachments: impl IntoIterator<Item = T>) -> Self {
         attachments.into_iter().for_each(|attachment| self.push(attachment));
         self
     }
 
     /// Adds an attachment, from within a loop.
+    ///
+    /// ```
+    /// # use metahook_sdk::{DecorateResponse, IntoResponse};
+    /// let mut answer = DecorateResponse::new();
+    /// for name in ["a", "b"] {
+    ///     let metadata = serde_json::json!({ "name": name });
+    ///     answer.push(serde_json::json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata }));
+    /// }
+    /// assert!(answer.into_response().unwrap().ends_with(br#""metadata":{"name":"b"}}]}"#));
+    /// ```
     pub fn push(&mut self, attachment: impl Serialize) {
         self.body.push(attachment);
     }

@@ -130,6 +130,7 @@
 #![warn(missing_docs)]
 
 mod alias;
+mod body;
 mod borrow;
 mod clock;
 mod condition;
@@ -178,7 +179,7 @@ static INPUT: Mutex<[u8; ROOM]> = Mutex::new([0; ROOM]);
 /// The most by which the room for a larger request grows at once.
 const STEP: usize = 4 * 1024 * 1024;
 
-/// A hook of a controller: see [`hook`].
+/// A hook of a controller: see [`hook`] and [the example](crate#customize).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
     /// Decides what should exist.
@@ -192,6 +193,10 @@ pub enum Hook {
 /// The hook that this call is for, in a module that serves several hooks: see [the example](crate#customize).
 ///
 /// The server passes the name of the hook as the second argument of the program. Without it this is [`Hook::Sync`].
+///
+/// ```
+/// assert_eq!(metahook_sdk::hook(), metahook_sdk::Hook::Sync); // a test has no second argument
+/// ```
 pub fn hook() -> Hook {
     match std::env::args().nth(1).as_deref() {
         Some("finalize") => Hook::Finalize,
@@ -303,6 +308,9 @@ mod book {
     #[doc = include_str!("../../runtime/docs/src/sdk.md")]
     struct Sdk;
 }
+
+#[cfg(test)]
+mod doc_examples;
 
 #[cfg(test)]
 mod tests {

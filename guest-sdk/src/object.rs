@@ -94,7 +94,8 @@ pub struct ObjectMeta<'a> {
 }
 
 impl<'a> ObjectMeta<'a> {
-    /// The owners of the object. This function decodes them, so a hook that does not call it has no code for it.
+    /// The owners of the object. This function decodes them, so a hook that does not call it has no code for it. For an
+    /// example see [`OwnerReference`].
     ///
     /// # Errors
     /// One line that names the field whose type is not that of Kubernetes.
@@ -104,6 +105,16 @@ impl<'a> ObjectMeta<'a> {
 
     /// The finalizers of the object: it goes when all of them are removed.
     ///
+    /// ```
+    /// # use metahook_sdk::{Result, Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// fn sync(request: &Sync<'_>) -> Result {
+    ///     let finalizers = request.parent.metadata.finalizers()?;
+    ///     Ok(SyncResponse::new().status(finalizers.contains(&"example.com/backup".into())))
+    /// }
+    /// # let parent = json!({ "metadata": { "finalizers": ["example.com/backup"] } });
+    /// # assert_eq!(Request::of(parent).call(sync).unwrap().status, true);
+    /// ```
+    ///
     /// # Errors
     /// One line that names the item that is not text.
     pub fn finalizers(&self) -> Result<Vec<Str<'a>>, String> {
@@ -111,12 +122,33 @@ impl<'a> ObjectMeta<'a> {
     }
 
     /// Whether the object is being deleted.
+    ///
+    /// ```
+    /// # use metahook_sdk::Object;
+    /// let pod = r#"{ "kind": "Pod", "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }"#;
+    /// let pod: Object<'_> = serde_json::from_str(pod).unwrap();
+    /// assert!(pod.metadata.deleting());
+    /// assert_eq!(pod.metadata.deletion_timestamp.as_deref(), Some("2026-01-01T00:00:00Z"));
+    /// ```
     pub fn deleting(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
 }
 
-/// Names an owner of an object: see [`ObjectMeta::owners`].
+/// Names an owner of an object.
+///
+/// ```
+/// use metahook_sdk::{Result, Sync, SyncResponse};
+///
+/// fn sync(request: &Sync<'_>) -> Result {
+///     let owners = request.parent.metadata.owners()?;
+///     let controller = owners.iter().find(|owner| owner.controller).ok_or("the parent has no controller")?;
+///     Ok(SyncResponse::new().status(&controller.name))
+/// }
+/// # let owners = serde_json::json!([{ "name": "a" }, { "name": "b", "controller": true }]);
+/// # let parent = serde_json::json!({ "metadata": { "ownerReferences": owners } });
+/// # assert_eq!(metahook_sdk::testing::Request::of(parent).call(sync).unwrap().status, "b");
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnerReference<'a> {

@@ -166,11 +166,38 @@ pub struct Children<'a, C = IgnoredAny> {
 impl<'a, C> Children<'a, C> {
     /// The children of one kind, for example `request.children.group("Pod.v1")`. It is empty when there are none, and also
     /// when the controller does not declare the kind.
+    ///
+    /// ```
+    /// # use metahook_sdk::{IgnoredAny, Object, Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// /// The status is the name of the oldest Pod.
+    /// fn sync(request: &Sync<'_, IgnoredAny, IgnoredAny, Object<'_>>) -> SyncResponse {
+    ///     let pods = request.children.group("Pod.v1").values();
+    ///     let oldest = pods.min_by_key(|pod| &pod.metadata.creation_timestamp);
+    ///     SyncResponse::new().status(oldest.map(|pod| &pod.metadata.name))
+    /// }
+    /// # let pod = |name, created| {
+    /// #     let metadata = json!({ "name": name, "creationTimestamp": created });
+    /// #     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata })
+    /// # };
+    /// # let request = Request::of(json!({})).observed(pod("a", "2026-01-02T00:00:00Z"));
+    /// # assert_eq!(request.observed(pod("b", "2026-01-01T00:00:00Z")).call(sync).unwrap().status, "b");
+    /// ```
     pub fn group(&self, key: &str) -> &Map<'a, C> {
         self.groups.get(key).unwrap_or(&self.none)
     }
 
     /// All kinds that the controller declares: the key of each, such as `Pod.v1`, and its children.
+    ///
+    /// ```
+    /// # use metahook_sdk::{Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// fn sync(request: &Sync<'_>) -> SyncResponse {
+    ///     let counts: Vec<_> = request.children.groups().map(|(key, group)| (key, group.len())).collect();
+    ///     SyncResponse::new().status(counts)
+    /// }
+    /// # let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" } });
+    /// # let answer = Request::of(json!({})).observed(pod).declared("Job.batch/v1").call(sync).unwrap();
+    /// # assert_eq!(answer.status, json!([["Job.batch/v1", 0], ["Pod.v1", 1]]));
+    /// ```
     pub fn groups(&self) -> impl DoubleEndedIterator<Item = (&str, &Map<'a, C>)> + ExactSizeIterator {
         self.groups.iter()
     }

@@ -1,134 +1,10 @@
-//! Response of a CompositeController's sync and finalize hooks, written piece by piece, and what all responses share.
+//! Response of a CompositeController's sync and finalize hooks, and the methods that responses share.
 
+use crate::body::Body;
 use crate::{Object, Str};
 use serde::Serialize;
-use serde_json::to_writer;
 use std::fmt::Display;
 use std::time::Duration;
-
-/// An unfinished answer: a list of objects, and further fields.
-#[derive(Debug, Default)]
-pub(crate) struct Body {
-    /// An object that is still open, in its last field the list of objects.
-    written: Vec<u8>,
-    /// The name of the list, and the number of its items.
-    list: &'static str,
-    listed: usize,
-    /// The other fields, each with a comma before it.
-    fields: Vec<u8>,
-    status: Option<Vec<u8>>,
-    finalized: bool,
-    resync_after: Option<String>,
-    /// Each with a comma before it but the first.
-    deleted: Vec<u8>,
-    events: Vec<u8>,
-    failed: Option<String>,
-}
-
-impl Body {
-    pub(crate) fn new(list: &'static str) -> Self {
-        Self { list, ..Self::default() }
-    }
-
-    /// Adds an item to the list.
-    pub(crate) fn push(&mut self, object: impl Serialize) {
-        if self.listed == 0 {
-            self.open();
-        } else {
-            self.written.push(b',');
-        }
-        let done = to_writer(&mut self.written, &object);
-        let (list, at) = (self.list, self.listed);
-        self.note(done, || format!("{list}[{at}]"));
-        self.listed += 1;
-    }
-
-    fn open(&mut self) {
-        for part in ["{\"", self.list, "\":["] {
-            self.written.extend_from_slice(part.as_bytes());
-        }
-    }
-
-    pub(crate) fn status(&mut self, status: impl Serialize) {
-        let mut written = Vec::new();
-        self.note(to_writer(&mut written, &status), || "status".to_owned());
-        self.status = Some(written);
-    }
-
-    /// A field that occurs once.
-    pub(crate) fn field(&mut self, name: &'static str, value: impl Serialize) {
-        for part in [",\"", name, "\":"] {
-            self.fields.extend_from_slice(part.as_bytes());
-        }
-        let done = to_writer(&mut self.fields, &value);
-        self.note(done, || name.to_owned());
-    }
-
-    pub(crate) fn delete(&mut self, object: impl Serialize) {
-        if !self.deleted.is_empty() {
-            self.deleted.push(b',');
-        }
-        let done = to_writer(&mut self.deleted, &object);
-        self.note(done, || "deleteRelated".to_owned());
-    }
-
-    pub(crate) fn resync_after(&mut self, time: Duration) {
-        self.resync_after = serde_json::to_string(&time.as_secs_f64()).ok(); // written here: who does not ask needs no code for it
-    }
-
-    pub(crate) fn finalized(&mut self) {
-        self.finalized = true;
-    }
-
-    pub(crate) fn say(&mut self, kind: &str, reason: &str, message: &str) {
-        self.events.extend_from_slice(if self.events.is_empty() { b"" } else { b"," });
-        for (before, text) in [("{\"type\":", kind), (",\"reason\":", reason), (",\"message\":", message)] {
-            self.events.extend_from_slice(before.as_bytes());
-            let done = to_writer(&mut self.events, text);
-            self.note(done, || "events".to_owned());
-        }
-        self.events.push(b'}');
-    }
-
-    fn note(&mut self, done: serde_json::Result<()>, what: impl FnOnce() -> String) {
-        if let (Err(why), None) = (done, &self.failed) {
-            self.failed = Some(format!("response: {}: {why}", what()));
-        }
-    }
-
-    /// The finished answer, or the value that cannot be written.
-    pub(crate) fn encode(mut self) -> Result<Vec<u8>, String> {
-        if let Some(why) = self.failed {
-            return Err(why);
-        }
-        if self.listed == 0 {
-            self.open();
-        }
-        let mut out = self.written;
-        out.push(b']');
-        out.extend_from_slice(&self.fields);
-        if let Some(status) = self.status {
-            out.extend_from_slice(b",\"status\":");
-            out.extend_from_slice(&status);
-        }
-        if let Some(seconds) = self.resync_after {
-            out.extend_from_slice(b",\"resyncAfterSeconds\":");
-            out.extend_from_slice(seconds.as_bytes());
-        }
-        if self.finalized {
-            out.extend_from_slice(b",\"finalized\":true");
-        }
-        for (before, list) in [(",\"deleteRelated\":[", self.deleted), (",\"events\":[", self.events)] {
-            if !list.is_empty() {
-                out.extend_from_slice(before.as_bytes());
-                out.extend_from_slice(&list);
-                out.push(b']');
-            }
-        }
-        out.push(b'}');
-        Ok(out)
-    }
-}
 
 /// Methods that the answers about parents and about decorated objects share.
 macro_rules! answers {
@@ -136,6 +12,12 @@ macro_rules! answers {
         impl $answer {
             /// Makes the server reconcile the object again after this time. When nothing changed, and the hook did not read
             /// the clock, the server does not call the hook.
+            ///
+            /// ```
+            #[doc = concat!("# use metahook_sdk::{IntoResponse, ", stringify!($answer), "};")]
+            #[doc = concat!("let answer = ", stringify!($answer), "::new().resync_after(std::time::Duration::from_secs(30));")]
+            /// assert!(answer.into_response().unwrap().ends_with(br#","resyncAfterSeconds":30.0}"#));
+            /// ```
             pub fn resync_after(mut self, time: Duration) -> Self {
                 self.body.resync_after(time);
                 self
@@ -145,6 +27,12 @@ macro_rules! answers {
                         "Says that the object may go: the finalize hook has nothing left to do (see [`", $request,
                         "::finalizing`](crate::", $request, "::finalizing))."
                     )]
+            ///
+            /// ```
+            #[doc = concat!("# use metahook_sdk::{IntoResponse, ", stringify!($answer), "};")]
+            #[doc = concat!("let answer = ", stringify!($answer), "::new().finalized();")]
+            /// assert!(answer.into_response().unwrap().ends_with(br#","finalized":true}"#));
+            /// ```
             pub fn finalized(mut self) -> Self {
                 self.body.finalized();
                 self
@@ -157,14 +45,27 @@ macro_rules! answers {
                 self
             }
 
-            /// Records an Event on the object: `answer.event("Painted", "three walls")`. The reason is one word. An answer
-            /// has at most 10 different Events.
+            /// Records an Event on the object. The reason is one word. An answer has at most 10 different Events.
+            ///
+            /// ```
+            #[doc = concat!("# use metahook_sdk::{IntoResponse, ", stringify!($answer), "};")]
+            #[doc = concat!("let answer = ", stringify!($answer), "::new().event(\"Painted\", \"three walls\");")]
+            /// let json = answer.into_response().unwrap();
+            /// assert!(json.ends_with(br#"[{"type":"Normal","reason":"Painted","message":"three walls"}]}"#));
+            /// ```
             pub fn event(mut self, reason: &str, message: &str) -> Self {
                 self.body.say("Normal", reason, message);
                 self
             }
 
             /// Records an Event of type `Warning`: see [`event`](Self::event).
+            ///
+            /// ```
+            #[doc = concat!("# use metahook_sdk::{IntoResponse, ", stringify!($answer), "};")]
+            #[doc = concat!("let answer = ", stringify!($answer), "::new().warning(\"NoPaint\", \"for one wall\");")]
+            /// let json = answer.into_response().unwrap();
+            /// assert!(json.ends_with(br#"[{"type":"Warning","reason":"NoPaint","message":"for one wall"}]}"#));
+            /// ```
             pub fn warning(mut self, reason: &str, message: &str) -> Self {
                 self.body.say("Warning", reason, message);
                 self
@@ -203,29 +104,64 @@ answers! { SyncResponse, "SyncRequest" }
 
 impl SyncResponse {
     /// An answer without children and status: the server deletes every child and empties the parent's status.
+    ///
+    /// ```
+    /// # use metahook_sdk::{IntoResponse, SyncResponse};
+    /// assert_eq!(SyncResponse::new().into_response().unwrap(), br#"{"children":[]}"#);
+    /// ```
     pub fn new() -> Self {
         Self { body: Body::new("children") }
     }
 
     /// Replaces the whole status of the parent; the server adds `observedGeneration`.
+    ///
+    /// ```
+    /// # use metahook_sdk::{IntoResponse, SyncResponse};
+    /// let answer = SyncResponse::new().status(serde_json::json!({ "pods": 3 }));
+    /// assert_eq!(answer.into_response().unwrap(), br#"{"children":[],"status":{"pods":3}}"#);
+    /// ```
     pub fn status(mut self, status: impl Serialize) -> Self {
         self.body.status(status);
         self
     }
 
     /// Adds a child that should exist. It may leave out fields that other writers set.
+    ///
+    /// ```
+    /// # use metahook_sdk::{IntoResponse, SyncResponse};
+    /// let pod = serde_json::json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" } });
+    /// let json = SyncResponse::new().child(pod).into_response().unwrap();
+    /// assert_eq!(json, br#"{"children":[{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}]}"#);
+    /// ```
     pub fn child(mut self, child: impl Serialize) -> Self {
         self.push(child);
         self
     }
 
     /// Adds children of one type.
+    ///
+    /// ```
+    /// # use metahook_sdk::{IntoResponse, SyncResponse};
+    /// let pod = |name| serde_json::json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name } });
+    /// let json = SyncResponse::new().children(["a", "b"].map(pod)).into_response().unwrap();
+    /// assert!(json.ends_with(br#",{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"}}]}"#));
+    /// ```
     pub fn children<C: Serialize>(mut self, children: impl IntoIterator<Item = C>) -> Self {
         children.into_iter().for_each(|child| self.push(child));
         self
     }
 
     /// Adds a child, from within a loop.
+    ///
+    /// ```
+    /// # use metahook_sdk::{IntoResponse, SyncResponse};
+    /// let mut answer = SyncResponse::new();
+    /// for name in ["a", "b"] {
+    ///     let metadata = serde_json::json!({ "name": name });
+    ///     answer.push(serde_json::json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata }));
+    /// }
+    /// assert!(answer.into_response().unwrap().ends_with(br#""metadata":{"name":"b"}}]}"#));
+    /// ```
     pub fn push(&mut self, child: impl Serialize) {
         self.body.push(child);
     }
@@ -272,6 +208,14 @@ impl<'a, Spec, Status> From<&'a Object<'_, Spec, Status>> for Reference<'a> {
 }
 
 /// Return type of a hook: an answer such as [`SyncResponse`], or a `Result` of an answer with any error that can be displayed.
+///
+/// ```
+/// use metahook_sdk::{IntoResponse, SyncResponse};
+///
+/// let answer = |size: u8| if size > 0 { Ok(SyncResponse::new()) } else { Err("no such size") };
+/// assert_eq!(answer(1).into_response().unwrap(), br#"{"children":[]}"#);
+/// assert_eq!(answer(0).into_response().unwrap_err(), "no such size");
+/// ```
 pub trait IntoResponse {
     /// The answer as JSON, or the error's text.
     fn into_response(self) -> Result<Vec<u8>, String>;

@@ -14,7 +14,10 @@
 //! assert_eq!(answer.status, json!({ "pods": 1 }));
 //! ```
 
+mod answer;
 mod fixpoint;
+
+pub use answer::Answer;
 
 use crate::{IntoResponse, call, decode};
 use serde::Deserialize;
@@ -52,11 +55,25 @@ pub struct Request {
 
 impl Request {
     /// A request for this parent, without children. You can also call a customize hook with it.
+    ///
+    /// ```
+    /// # use metahook_sdk::{Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// let sync = |request: &Sync<'_>| SyncResponse::new().status(&request.parent.metadata.name);
+    /// let answer = Request::of(json!({ "metadata": { "name": "a" } })).call(sync).unwrap();
+    /// assert_eq!(answer.status, "a");
+    /// ```
     pub fn of(parent: Value) -> Self {
         Self::named(["parent", "children"], parent)
     }
 
     /// A request of a `DecoratorController` for this object, without attachments.
+    ///
+    /// ```
+    /// # use metahook_sdk::{Decorate, DecorateResponse, testing::Request}; use serde_json::json;
+    /// let sync = |request: &Decorate<'_>| DecorateResponse::new().label("name", &*request.object.metadata.name);
+    /// let answer = Request::decorating(json!({ "metadata": { "name": "a" } })).call(sync).unwrap();
+    /// assert_eq!(answer.labels["name"], "a");
+    /// ```
     pub fn decorating(object: Value) -> Self {
         Self::named(["object", "attachments"], object)
     }
@@ -76,6 +93,15 @@ impl Request {
 
     /// Makes this a request of version v2 of a hook: the keys of objects are `namespace/name`. Without it the version is v1: for
     /// a parent in a namespace, the hook sees only objects of that namespace, by `name`.
+    ///
+    /// ```
+    /// # use metahook_sdk::{Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" } });
+    /// let request = Request::of(json!({ "metadata": { "namespace": "n" } })).observed(pod);
+    /// let sync = |sync: &Sync<'_>| SyncResponse::new().status(sync.children.group("Pod.v1").get("n/a").is_some());
+    /// assert_eq!(request.clone().call(sync).unwrap().status, false);
+    /// assert_eq!(request.v2().call(sync).unwrap().status, true);
+    /// ```
     #[must_use]
     pub fn v2(mut self) -> Self {
         self.uniform = true;
@@ -83,6 +109,13 @@ impl Request {
     }
 
     /// Declares a kind of children, such as `Pod.v1`, also when there are no children of it.
+    ///
+    /// ```
+    /// # use metahook_sdk::{Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// let sync = |request: &Sync<'_>| SyncResponse::new().status(request.children.groups().len());
+    /// let request = Request::of(json!({})).declared("Pod.v1").declared("Job.batch/v1");
+    /// assert_eq!(request.call(sync).unwrap().status, 2);
+    /// ```
     #[must_use]
     pub fn declared(mut self, group: &str) -> Self {
         self.groups.push(group.to_owned());
@@ -91,6 +124,13 @@ impl Request {
 
     /// Adds a child or attachment that exists. It needs `apiVersion`, `kind` and `metadata.name`. Without
     /// `metadata.namespace` it is in the namespace of the parent.
+    ///
+    /// ```
+    /// # use metahook_sdk::{Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// let sync = |request: &Sync<'_>| SyncResponse::new().status(request.children.group("Pod.v1").len());
+    /// let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a" } });
+    /// assert_eq!(Request::of(json!({})).observed(pod).call(sync).unwrap().status, 1);
+    /// ```
     #[must_use]
     pub fn observed(mut self, child: Value) -> Self {
         self.observed.push(child);
@@ -98,6 +138,13 @@ impl Request {
     }
 
     /// Adds an object that the customize hook asked for. Without a namespace it is cluster-scoped.
+    ///
+    /// ```
+    /// # use metahook_sdk::{Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// let sync = |request: &Sync<'_>| SyncResponse::new().status(request.related.group("Node.v1").len());
+    /// let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "a" } });
+    /// assert_eq!(Request::of(json!({})).related(node).call(sync).unwrap().status, 1);
+    /// ```
     #[must_use]
     pub fn related(mut self, object: Value) -> Self {
         self.related.push(object);
@@ -105,6 +152,13 @@ impl Request {
     }
 
     /// Sets the hook's `settings` of the controller's spec.
+    ///
+    /// ```
+    /// # use metahook_sdk::{Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// use metahook_sdk::IgnoredAny as Any;
+    /// let sync = |request: &Sync<'_, Any, Any, Any, u8>| SyncResponse::new().status(request.settings);
+    /// assert_eq!(Request::of(json!({})).settings(json!(7)).call(sync).unwrap().status, 7);
+    /// ```
     #[must_use]
     pub fn settings(mut self, settings: Value) -> Self {
         self.settings = Some(settings);
@@ -112,6 +166,12 @@ impl Request {
     }
 
     /// Makes this a call of the finalize hook.
+    ///
+    /// ```
+    /// # use metahook_sdk::{Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// let sync = |request: &Sync<'_>| SyncResponse::new().status(request.finalizing);
+    /// assert_eq!(Request::of(json!({})).finalizing().call(sync).unwrap().status, true);
+    /// ```
     #[must_use]
     pub fn finalizing(mut self) -> Self {
         self.finalizing = true;
@@ -119,6 +179,12 @@ impl Request {
     }
 
     /// Calls the hook as the server would.
+    ///
+    /// ```
+    /// # use metahook_sdk::{Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// let sync = |_: &Sync<'_>| Err::<SyncResponse, _>("no such size");
+    /// assert_eq!(Request::of(json!({})).call(sync).unwrap_err(), "no such size");
+    /// ```
     ///
     /// # Errors
     /// The hook fails: the error is the line that it would write to stderr before it exits with 1. Or an observed or related
@@ -203,35 +269,6 @@ impl Naming<'_> {
         }
         Ok(Value::Object(groups))
     }
-}
-
-/// Answer of a hook, read back from its JSON: see [`Request`].
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct Answer {
-    /// The parent's new status; null when the hook gave none.
-    pub status: Value,
-    /// The children that should exist, in the hook's order.
-    pub children: Vec<Value>,
-    /// After how many seconds the server reconciles the parent again.
-    pub resync_after_seconds: Option<f64>,
-    /// Whether the parent may go.
-    pub finalized: bool,
-    /// The related objects that the server deletes.
-    pub delete_related: Vec<Value>,
-    /// Attachments that should exist, in an answer of a `DecoratorController`'s hook.
-    pub attachments: Vec<Value>,
-    /// Labels of the object with their new values; null removes a label.
-    pub labels: Map<String, Value>,
-    /// Annotations of the object with their new values; null removes an annotation.
-    pub annotations: Map<String, Value>,
-    /// Rules of a customize hook.
-    pub related_resources: Vec<Value>,
-    /// Events that the hook records on the parent.
-    pub events: Vec<Value>,
-    /// The answer as the hook writes it to stdout.
-    #[serde(skip)]
-    pub raw: String,
 }
 
 #[cfg(test)]
