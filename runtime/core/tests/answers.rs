@@ -73,7 +73,7 @@ fn pass(
     let input = ReconcileInput::of(&config, &parent, parts, |_, _| Vec::new()).unwrap();
     let past = PastWrites { history: &WriteHistory::default(), now: Duration::ZERO };
     let answers = Answers { latest: answer, older: &[] };
-    let plan = config.plan(&input, &children, answers, past).map_err(|error| error.to_string())?;
+    let plan = config.plan(&input, &children, answers, past, &|_| true).map_err(|error| error.to_string())?;
     let ReconcilePlan { children: plan, decoration, .. } = plan;
     let id = ObjectId { resource: resource("example.com/v1", "Greeting"), key: parent.key.clone() };
     Ok(match config.kind {

@@ -23,8 +23,8 @@ use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::input::customize_request;
 use metahook_core::reconcile::outcome::{Changed, Retry};
 use metahook_core::reconcile::ports::{
-    Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError,
-    Record, Remember, WriteAnswer, WriteError,
+    CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError, Record,
+    RelatedQuery, Remember, WriteAnswer, WriteError,
 };
 use metahook_core::reconcile::sequence::{Reached, ReconcileReport};
 use metahook_core::related::Related;
@@ -227,7 +227,7 @@ impl CallHooks for Ports<'_> {
         &self,
         _hooks: &Self::Hooks,
         states: &[Arc<Object>],
-        _asking: Asking,
+        _query: RelatedQuery,
     ) -> Result<FoundObjects, PortError> {
         let mut found = FoundObjects::default();
         for state in states {

@@ -19,8 +19,8 @@ use metahook_core::object::selector::Selector;
 use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::outcome::Retry;
 use metahook_core::reconcile::ports::{
-    Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError,
-    Record, Remember, WriteAnswer, WriteError, WriteErrorCause,
+    CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError, Record,
+    RelatedQuery, Remember, WriteAnswer, WriteError, WriteErrorCause,
 };
 use metahook_core::settled::{CacheRevision, SettledParents};
 use serde_json::Value;
@@ -146,7 +146,7 @@ impl CallHooks for Ports<'_> {
         &self,
         _hooks: &Self::Hooks,
         states: &[Arc<Object>],
-        _asking: Asking,
+        _query: RelatedQuery,
     ) -> Result<FoundObjects, PortError> {
         let mut found = FoundObjects::default();
         for state in states {

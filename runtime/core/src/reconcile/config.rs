@@ -20,7 +20,6 @@ use crate::object::id::{ObjectId, Resource};
 use crate::object::selector::{ChildSelectorError, Selector, child_selector};
 use crate::object::{ChildMap, Object, ObjectMeta};
 use crate::reconcile::shown::{ObservedBounds, ShownBounds};
-use crate::reconcile::{Phase, phase};
 use crate::rollout::RollingConfig;
 
 /// A controller's spec, as its reconciles use it. It stays the same as long as the controller runs: a changed spec starts
@@ -84,13 +83,9 @@ impl ControllerConfig {
         self.hooks.get(name).unwrap_or(&self.hooks.sync)
     }
 
-    /// What versions of hooks keep from a parent's related objects.
-    pub(crate) fn related_limits(&self, parent: &Object) -> RelatedLimits {
+    /// What versions of hooks keep from a parent's related objects; `asked`: the hook that is shown them.
+    pub(crate) fn related_limits(&self, parent: &Object, asked: HookName) -> RelatedLimits {
         let is_v1 = |hook: &HookConfig| hook.version == HookVersion::V1 && !parent.key.namespace.is_empty();
-        let asked = match phase(parent, &self.selection) {
-            Phase::Ask(hook) => hook,
-            _ => HookName::Sync,
-        };
         RelatedLimits {
             rules_are_local: self.hooks.customize.as_ref().is_some_and(is_v1),
             shown_are_local: is_v1(self.hook(asked)),
@@ -251,8 +246,6 @@ impl HookConfig {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::children::claims::{ATTACHED_BY, MADE_BY};
     use crate::object::testing::{Build, a};
@@ -261,19 +254,19 @@ mod tests {
     #[test]
     fn the_customize_hook_limits_its_rules_and_the_asked_hook_what_it_is_shown() {
         let hook = |version| HookConfig::wasm(version, None);
-        let limits = |customize, sync, finalize, parent: Build| {
+        let limits = |customize, sync, finalize, parent: Build, asked| {
             let finalize = Some(hook(finalize));
             let hooks = PerHook { sync: hook(sync), finalize, customize: Some(hook(customize)) };
-            let limits = ControllerConfig { hooks, ..decorator() }.related_limits(&parent.object());
+            let limits = ControllerConfig { hooks, ..decorator() }.related_limits(&parent.object(), asked);
             (limits.rules_are_local, limits.shown_are_local)
         };
         let (v1, v2) = (HookVersion::V1, HookVersion::V2);
-        let finalized = || parent().with("metadata.finalizers", json!([decorator().selection.finalizer]));
-        assert_eq!(limits(v1, v2, v2, finalized()), (true, false));
-        assert_eq!(limits(v2, v1, v2, finalized()), (false, true));
-        assert_eq!(limits(v2, v1, v2, finalized().deleting()), (false, false), "finalize is asked");
-        assert_eq!(limits(v2, v2, v1, finalized().deleting()), (false, true));
-        assert_eq!(limits(v1, v1, v1, a("e/v1", "P", "p")), (false, false), "the parent has no namespace");
+        assert_eq!(limits(v1, v2, v2, parent(), HookName::Sync), (true, false));
+        assert_eq!(limits(v2, v1, v2, parent(), HookName::Sync), (false, true));
+        assert_eq!(limits(v2, v1, v2, parent(), HookName::Finalize), (false, false));
+        assert_eq!(limits(v2, v2, v1, parent(), HookName::Finalize), (false, true));
+        let without_namespace = a("e/v1", "P", "p");
+        assert_eq!(limits(v1, v1, v1, without_namespace, HookName::Sync), (false, false));
     }
 
     #[test]

@@ -118,7 +118,7 @@ mod tests {
         let children = kept(&config, &input);
         let answers = Answers { latest: text.as_bytes(), older: &[] };
         let history = WriteHistory::default();
-        let plan = config.plan(&input, &children, answers, no_past(&history)).unwrap();
+        let plan = config.plan(&input, &children, answers, no_past(&history), &|_| true).unwrap();
         (of_answers([text.as_bytes()]), plan.memory())
     }
 
@@ -158,7 +158,7 @@ mod tests {
             };
             let answers = Answers { latest: text.as_bytes(), older: &[] };
             let children = kept(&config, &input);
-            let plan = config.plan_within(&input, &children, answers, no_past(&history), &has_room);
+            let plan = config.plan(&input, &children, answers, no_past(&history), &has_room);
             (asked.get(), plan.map(|_| ()).map_err(|error| error.to_string()))
         };
         let wanted = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}});

@@ -118,7 +118,7 @@ pub trait CallHooks: Sync {
         &self,
         hooks: &Self::Hooks,
         states: &[Arc<Object>],
-        asking: Asking,
+        query: RelatedQuery,
     ) -> impl Future<Output = Result<FoundObjects, PortError>> + Send;
 
     /// The hook's answer about the present state was carried into a plan; for its shadow.
@@ -309,11 +309,13 @@ pub struct HookAnswer {
     pub usage: Option<Usage>,
 }
 
-/// Whether a cached answer of the customize hook is used.
+/// What a reconcile looks for related objects for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asking {
-    Cached,
-    Anew,
+pub struct RelatedQuery {
+    /// The hook that is shown the objects.
+    pub hook: HookName,
+    /// The customize hook is not called where its answer to an earlier reconcile is cached.
+    pub cached: bool,
 }
 
 /// An answer of the customize hook about one parent, of this reconcile or an earlier one.

@@ -200,7 +200,7 @@ mod tests {
         let input = usual(&config, parent());
         assert_eq!(input.rollout.as_ref().unwrap().history().unwrap().older.len(), 1);
         let answers = Answers { latest, older: &[Ok(older)] };
-        config.plan(&input, &kept(&config, &input), answers, no_past(&WriteHistory::default()))
+        config.plan(&input, &kept(&config, &input), answers, no_past(&WriteHistory::default()), &|_| true)
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
             let (latest, older) = (answer(2, &json!({})), answer(1, &json!({})));
             let (children, history) = (kept(&config, &input), WriteHistory::default());
             let answers = Answers { latest: &latest, older: &[Ok(&older)] };
-            let mut plan = config.plan(&input, &children, answers, no_past(&history)).unwrap();
+            let mut plan = config.plan(&input, &children, answers, no_past(&history), &|_| true).unwrap();
             // As where it has been applied before.
             let (b, rest): (Vec<_>, _) =
                 plan.children.ops.drain(..).partition(|op| &*op.id().key.name == "b");
@@ -260,7 +260,7 @@ mod tests {
         let older = [Ok(older.as_bytes())];
         let plan = |history: &WriteHistory| {
             let answers = Answers { latest: &latest, older: &older };
-            config.plan(&input, &children, answers, no_past(history)).unwrap()
+            config.plan(&input, &children, answers, no_past(history), &|_| true).unwrap()
         };
         let moved = |plan: &ReconcilePlan| {
             plan.desired.values().flatten().filter(|(_, body)| body["spec"]["paused"].is_null()).count()
@@ -303,7 +303,8 @@ mod tests {
             let input = usual(&config, parent());
             let answers = Answers { latest: &latest, older: &[older] };
             let history = WriteHistory::default();
-            let plan = config.plan(&input, &kept(&config, &input), answers, no_past(&history)).unwrap();
+            let plan =
+                config.plan(&input, &kept(&config, &input), answers, no_past(&history), &|_| true).unwrap();
             assert_eq!(plan.feedback.left_out[0].0, "r1");
             assert_eq!(plan.resync_after, Some(LEFT_OUT_INTERVAL));
             let images: Vec<_> = plan.children.ops.iter().map(|op| op.id().key.name.to_string()).collect();

@@ -22,8 +22,8 @@ use crate::object::{ChildMap, Object};
 use crate::reconcile::config::ControllerConfig;
 use crate::reconcile::input::ReconcileInput;
 use crate::reconcile::ports::{
-    Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError,
-    Record, Remember, WriteAnswer, WriteError,
+    CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError, Record,
+    RelatedQuery, Remember, WriteAnswer, WriteError,
 };
 use crate::reconcile::steps::{
     Decisions, HeldPlan, Looked, MAX_STEPS, Step, StepTime, TimedStep, WriteEnd, message,
@@ -182,13 +182,14 @@ impl<W: CallHooks + Observe> CallHooks for Watched<'_, W> {
         &self,
         hooks: &Self::Hooks,
         states: &[Arc<Object>],
-        asking: Asking,
+        query: RelatedQuery,
     ) -> Result<FoundObjects, PortError> {
         let start = self.start();
-        let found = self.world.related(hooks, states, asking).await;
+        let found = self.world.related(hooks, states, query).await;
         self.note_since(start, || {
             let parent = states.first();
-            let limits = parent.map(|parent| self.config().related_limits(parent)).unwrap_or_default();
+            let limits =
+                parent.map(|parent| self.config().related_limits(parent, query.hook)).unwrap_or_default();
             Step::Related(Looked::new(&found, limits))
         });
         found

@@ -43,7 +43,7 @@ impl Compared<'_> {
     pub fn places(&self, has_room: &dyn Fn(usize) -> bool) -> Result<Vec<String>, AnswerError> {
         let plan = |(config, latest): (&ControllerConfig, &[u8])| {
             let answers = Answers { latest, older: &[] };
-            config.plan_within(self.input, self.children, answers, self.past, has_room)
+            config.plan(self.input, self.children, answers, self.past, has_room)
         };
         Ok(places(&plan(self.hook)?, &plan(self.shadow)?))
     }

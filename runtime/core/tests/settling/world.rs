@@ -22,8 +22,8 @@ use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::input::ReconcileInput;
 use metahook_core::reconcile::outcome::Retry;
 use metahook_core::reconcile::ports::{
-    Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError,
-    Record, Remember, WriteAnswer, WriteError, WriteErrorCause,
+    CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError, Record,
+    RelatedQuery, Remember, WriteAnswer, WriteError, WriteErrorCause,
 };
 use metahook_core::related::Related;
 use metahook_core::related::selection::Selection;
@@ -146,7 +146,7 @@ impl CallHooks for ModelWorld<'_> {
         &self,
         _: &Self::Hooks,
         states: &[Arc<Object>],
-        _: Asking,
+        _: RelatedQuery,
     ) -> Result<FoundObjects, PortError> {
         let mut server = self.server();
         let (mut all, mut related) = (Vec::new(), Vec::new());

@@ -23,8 +23,8 @@ use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::input::ReconcileInput;
 use metahook_core::reconcile::outcome::{Retry, RetryState};
 use metahook_core::reconcile::ports::{
-    Asking, CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError,
-    Record, Remember, WriteAnswer, WriteError,
+    CallHooks, CarryOut, Charge, Fact, FoundObjects, HookAnswer, Observe, ParentView, PortError, Record,
+    RelatedQuery, Remember, WriteAnswer, WriteError,
 };
 use metahook_core::settled::{CacheRevision, SettledParents};
 
@@ -143,9 +143,9 @@ impl CallHooks for Attempt<'_> {
         &self,
         hooks: &Self::Hooks,
         states: &[Arc<Object>],
-        asking: Asking,
+        query: RelatedQuery,
     ) -> Result<FoundObjects, PortError> {
-        Ok(self.reconciler.related.find(hooks, states, asking, self.memory).await?)
+        Ok(self.reconciler.related.find(hooks, states, query.cached, self.memory).await?)
     }
 
     fn answered(&self, input: ReconcileInput, children: ChildMap, answer: Vec<u8>) {

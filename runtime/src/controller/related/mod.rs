@@ -19,7 +19,7 @@ use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId};
 use metahook_core::reconcile::config::HookConfig;
 use metahook_core::reconcile::input;
 use metahook_core::reconcile::outcome::Retry;
-use metahook_core::reconcile::ports::{Asking, Customized, FoundObjects, ParentView, PortError};
+use metahook_core::reconcile::ports::{Customized, FoundObjects, ParentView, PortError};
 use metahook_core::related::related_index::{RelatedIndex, RuleMemoryError, StoreScopes};
 use metahook_core::related::rule::RuleError;
 use metahook_core::related::{
@@ -151,7 +151,8 @@ struct Question<'a> {
 
 /// Means of a search for related objects: the call's place in its reconcile, steps and memory.
 struct Means<'a> {
-    asking: Asking,
+    /// An earlier answer of the customize hook may be used.
+    cached: bool,
     work: &'a mut Work,
     memory: &'a Reservation,
 }
@@ -186,16 +187,14 @@ impl RelatedObjects {
         hook: &HookConfig,
         hooks: &LoadedHooks,
         Question { parent, present, fingerprint }: Question<'_>,
-        Means { asking, work, memory }: Means<'_>,
+        Means { cached, work, memory }: Means<'_>,
     ) -> Result<Customized, RelatedError> {
         let pure = match hook.via {
             HookTransport::Wasm => Some(true),
             HookTransport::Webhook => None,
         };
-        let cached = || self.lock().answers.recall(&parent.key, fingerprint, self.data.elapsed());
-        if asking == Asking::Cached
-            && let Some(answer) = cached()
-        {
+        let earlier = || self.lock().answers.recall(&parent.key, fingerprint, self.data.elapsed());
+        if cached && let Some(answer) = earlier() {
             return Ok(Customized { answer, pure, is_earlier: true, usage: None });
         }
         let request = input::customize_request(&self.data.config, parent);
@@ -233,7 +232,7 @@ impl RelatedObjects {
         self: &Arc<Self>,
         hooks: &LoadedHooks,
         states: &[Arc<Object>],
-        asking: Asking,
+        cached: bool,
         memory: &Reservation,
     ) -> Result<FoundObjects, RelatedError> {
         let Some(hook) = &self.data.config.hooks.customize else {
@@ -252,7 +251,7 @@ impl RelatedObjects {
         let mut rules = Vec::new();
         for (state, fingerprint) in questions {
             let question = Question { parent: state, present: parent, fingerprint };
-            let means = Means { asking, work: &mut work, memory };
+            let means = Means { cached, work: &mut work, memory };
             let answer = self.customize(hook, hooks, question, means).await?;
             rules.push(self.rules(hook, state, &answer, &mut work).await?);
             customized.push(answer);

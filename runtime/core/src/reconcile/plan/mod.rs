@@ -121,26 +121,12 @@ struct OlderAnswer {
 }
 
 impl ControllerConfig {
-    /// The plan that follows from the hook's answers.
-    ///
-    /// # Errors
-    /// An error in the latest answer refuses all of them.
-    pub fn plan(
-        &self,
-        input: &ReconcileInput,
-        children: &ChildMap,
-        answers: Answers<'_>,
-        past: PastWrites<'_>,
-    ) -> Result<ReconcilePlan, AnswerError> {
-        self.plan_within(input, children, answers, past, &|_| true)
-    }
-
     /// The plan that follows from the hook's answers; `has_room`: asked for the memory of the children that have to be
     /// read.
     ///
     /// # Errors
     /// An error in the latest answer refuses all of them, or there is no room.
-    pub fn plan_within(
+    pub fn plan(
         &self,
         input: &ReconcileInput,
         children: &ChildMap,

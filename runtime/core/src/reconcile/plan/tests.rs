@@ -27,7 +27,7 @@ fn plan_for(
 ) -> Result<ReconcilePlan, AnswerError> {
     let answer = answer.to_string();
     let answers = Answers { latest: answer.as_bytes(), older: &[] };
-    config.plan(input, &kept(config, input), answers, no_past(&WriteHistory::default()))
+    config.plan(input, &kept(config, input), answers, no_past(&WriteHistory::default()), &|_| true)
 }
 
 fn planned(config: &ControllerConfig, parent: Build, pods: &[Arc<Object>], answer: &Value) -> ReconcilePlan {

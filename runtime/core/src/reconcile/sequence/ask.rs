@@ -57,7 +57,7 @@ impl<W: World> Sequence<'_, W> {
                 read.set(more);
                 world.charge(more).is_ok()
             };
-            let plan = config.plan_within(input, children, answers, past, &has_room);
+            let plan = config.plan(input, children, answers, past, &has_room);
             (plan.map_err(|error| ReconcileError::Answer(*hook, error)), read.get())
         });
         let (plan, read) = planned.await;

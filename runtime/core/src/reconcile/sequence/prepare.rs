@@ -18,7 +18,7 @@ use crate::reconcile::memory as estimate;
 use crate::reconcile::outcome::Retry;
 use crate::reconcile::pause::Pause;
 use crate::reconcile::plan::ReconcilePlan;
-use crate::reconcile::ports::{Asking, Customized, Fact, World};
+use crate::reconcile::ports::{Customized, Fact, RelatedQuery, World};
 use crate::reconcile::rollout::RolloutState;
 use crate::reconcile::sequence::ask::summary;
 use crate::reconcile::sequence::{Planned, Reached, Sequence};
@@ -65,7 +65,8 @@ impl<W: World> Sequence<'_, W> {
         let version = world.version(&hooks);
         // Before anything is read: later changes give another revision.
         let revision = world.cache_revision(&parent, version);
-        let mut gathered = self.gather(&hooks, &parent, hook, Asking::Cached).await?;
+        let query = RelatedQuery { hook, cached: true };
+        let mut gathered = self.gather(&hooks, &parent, query).await?;
         let need = world.settled(|settled| settled.hook_need(&parent.key, gathered.fingerprint));
         let expected = match need {
             HookNeed::Nothing => {
@@ -77,7 +78,7 @@ impl<W: World> Sequence<'_, W> {
             }
             HookNeed::Call => None,
             HookNeed::Check(answer) => {
-                gathered = self.gather(&hooks, &parent, hook, Asking::Anew).await?;
+                gathered = self.gather(&hooks, &parent, RelatedQuery { cached: false, ..query }).await?;
                 Some(answer)
             }
         };
@@ -174,7 +175,7 @@ impl<W: World> Sequence<'_, W> {
                 read?;
             }
             let (parent, hook) = (Arc::clone(&gathered.input.parent), gathered.input.hook);
-            gathered = self.gather(hooks, &parent, hook, Asking::Cached).await?;
+            gathered = self.gather(hooks, &parent, RelatedQuery { hook, cached: true }).await?;
         }
         let unread = gathered.input.unread().next().map(ClaimedObject::id);
         match unread {
@@ -188,8 +189,7 @@ impl<W: World> Sequence<'_, W> {
         &self,
         hooks: &W::Hooks,
         parent: &Arc<Object>,
-        hook: HookName,
-        asking: Asking,
+        query: RelatedQuery,
     ) -> Result<Gathered, ReconcileError> {
         let (world, config) = (self.world, self.world.config());
         let candidates = |resource: &Arc<Resource>, selector: Option<&Selector>| {
@@ -205,12 +205,12 @@ impl<W: World> Sequence<'_, W> {
         // Cached answers of a module that gave two answers to one request are not used.
         let in_sandbox = config.hooks.customize.as_ref().is_some_and(|hook| hook.via.runs_in_sandbox());
         let differs = world.settled(|settled| settled.purity_of(version)) == Some(Purity::Differs);
-        let asking = if in_sandbox && differs { Asking::Anew } else { asking };
-        let mut found = match world.related(hooks, &states, asking).await {
+        let query = RelatedQuery { cached: query.cached && !(in_sandbox && differs), ..query };
+        let mut found = match world.related(hooks, &states, query).await {
             // An older state may be forged: where the customize hook fails about one, no hook is asked about any of them.
             Err(error) if states.len() > 1 && error.retry == Retry::WithEvent => {
                 states.truncate(1);
-                let found = world.related(hooks, &states, asking).await?;
+                let found = world.related(hooks, &states, query).await?;
                 if let Some(rollout) = &mut rollout {
                     rollout.left_out = Some(error_chain(&error));
                 }
@@ -222,7 +222,7 @@ impl<W: World> Sequence<'_, W> {
             rollout.related = found.related.split_off(found.related.len().min(1));
         }
         let parts = InputParts {
-            hook,
+            hook: query.hook,
             hooks: version,
             related: found.related.pop().unwrap_or_default(),
             rollout,

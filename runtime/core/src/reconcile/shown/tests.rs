@@ -232,7 +232,7 @@ fn planned(config: &ControllerConfig, parent: Build, pods: &[Arc<Object>], answe
     let answer = answer.to_string();
     let answers = Answers { latest: answer.as_bytes(), older: &[] };
     let kept = crate::reconcile::testing::kept(config, &input);
-    config.plan(&input, &kept, answers, no_past(&WriteHistory::default())).unwrap()
+    config.plan(&input, &kept, answers, no_past(&WriteHistory::default()), &|_| true).unwrap()
 }
 
 #[test]
