@@ -3,12 +3,14 @@
 /// The files of `guest-sdk/src` by name; a test compares them with the folder.
 pub(super) const SOURCES: &[(&str, &str)] = &[
     ("alias.rs", include_str!("../../../../guest-sdk/src/alias.rs")),
+    ("body.rs", include_str!("../../../../guest-sdk/src/body.rs")),
     ("borrow.rs", include_str!("../../../../guest-sdk/src/borrow.rs")),
     ("clock.rs", include_str!("../../../../guest-sdk/src/clock.rs")),
     ("condition.rs", include_str!("../../../../guest-sdk/src/condition.rs")),
     ("customize.rs", include_str!("../../../../guest-sdk/src/customize.rs")),
     ("decode.rs", include_str!("../../../../guest-sdk/src/decode.rs")),
     ("decorate.rs", include_str!("../../../../guest-sdk/src/decorate.rs")),
+    ("doc_examples.rs", include_str!("../../../../guest-sdk/src/doc_examples.rs")),
     ("json.rs", include_str!("../../../../guest-sdk/src/json.rs")),
     ("keep.rs", include_str!("../../../../guest-sdk/src/keep.rs")),
     ("lib.rs", include_str!("../../../../guest-sdk/src/lib.rs")),
@@ -18,6 +20,7 @@ pub(super) const SOURCES: &[(&str, &str)] = &[
     ("place.rs", include_str!("../../../../guest-sdk/src/place.rs")),
     ("request.rs", include_str!("../../../../guest-sdk/src/request.rs")),
     ("response.rs", include_str!("../../../../guest-sdk/src/response.rs")),
+    ("testing/answer.rs", include_str!("../../../../guest-sdk/src/testing/answer.rs")),
     ("testing/fixpoint.rs", include_str!("../../../../guest-sdk/src/testing/fixpoint.rs")),
     ("testing/mod.rs", include_str!("../../../../guest-sdk/src/testing/mod.rs")),
 ];
