@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::api::hook::HookName;
 use crate::children::Skip;
+use crate::decorator::conflicts::Resolution;
 use crate::hash::Fingerprint;
 use crate::hook::Usage;
 use crate::json::places::places;
@@ -22,6 +23,9 @@ pub(super) const MAX_STEPS: usize = 1000;
 
 /// Children of a plan that is held that are named.
 const MAX_HELD: usize = 10;
+
+/// Conflicts between decorators that are named.
+const MAX_CONFLICTS: usize = 10;
 
 /// Bytes of an error.
 const MAX_ERROR: usize = 1024;
@@ -58,6 +62,8 @@ pub enum Step {
     },
     /// The status of the parent was not written.
     StatusLeft(StatusLeft),
+    /// Fields of a decorated object were left to other DecoratorControllers.
+    LeftFields(LeftFields),
     /// A related object was deleted; false where it was gone.
     DeletedRelated(ObjectId, bool),
 }
@@ -102,6 +108,16 @@ pub struct HeldPlan {
     pub first: Vec<ObjectId>,
     /// The digest of the hooks and the spec that ask for it.
     pub version: String,
+}
+
+/// Fields of a decorated object that another DecoratorController has, or may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftFields {
+    /// The first ones, with the controllers.
+    pub conflicts: Vec<String>,
+    pub more: usize,
+    /// Some fields wait until older controllers have reconciled the object.
+    pub waits: bool,
 }
 
 /// How an operation ended.
@@ -167,6 +183,16 @@ impl Step {
             Self::Planned(_) | Self::Held(_) | Self::Wrote { end: WriteEnd::Failed(_), .. } => true,
             _ => false,
         }
+    }
+}
+
+impl LeftFields {
+    /// `None`: nothing is left.
+    pub(super) fn of(resolution: &Resolution) -> Option<Self> {
+        let Resolution { conflicts, waits, .. } = resolution;
+        let first: Vec<_> = conflicts.iter().take(MAX_CONFLICTS).map(|conflict| message(conflict)).collect();
+        let more = conflicts.len() - first.len();
+        (*waits || !first.is_empty()).then_some(Self { conflicts: first, more, waits: *waits })
     }
 }
 

@@ -26,7 +26,7 @@ use crate::reconcile::ports::{
     RelatedQuery, Remember, WriteAnswer, WriteError,
 };
 use crate::reconcile::steps::{
-    Decisions, HeldPlan, Looked, MAX_STEPS, Step, StepTime, TimedStep, WriteEnd, message,
+    Decisions, HeldPlan, LeftFields, Looked, MAX_STEPS, Step, StepTime, TimedStep, WriteEnd, message,
 };
 use crate::settled::{CacheRevision, SettledParents};
 
@@ -307,7 +307,11 @@ impl<W: Remember + Observe> Remember for Watched<'_, W> {
     }
 
     fn resolve_decoration(&self, parent: &Object, decoration: &Decoration) -> Option<Resolution> {
-        self.world.resolve_decoration(parent, decoration)
+        let resolution = self.world.resolve_decoration(parent, decoration);
+        if let Some(left) = resolution.as_ref().filter(|_| self.is_kept).and_then(LeftFields::of) {
+            self.note(|| Step::LeftFields(left));
+        }
+        resolution
     }
 }
 

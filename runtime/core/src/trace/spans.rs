@@ -71,6 +71,11 @@ pub fn step_span(step: &TracedStep) -> SpanFacts {
         TracedStep::StatusLeft { why } => {
             ("leave status".to_owned(), vec![text("metahook.reason", &why.to_string())], None)
         }
+        TracedStep::LeftFields { conflicts, more, waits } => {
+            let mut attributes = vec![number("metahook.conflicts", conflicts.len() + more)];
+            attributes.extend(waits.then(|| text("metahook.reason", "waits for older controllers")));
+            ("leave fields".to_owned(), attributes, None)
+        }
         TracedStep::Held { children, .. } => {
             ("hold deletions".to_owned(), vec![number("metahook.children", *children)], None)
         }

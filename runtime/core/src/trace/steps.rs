@@ -7,7 +7,7 @@ use super::{MAX_SHOWN, TracedObject, is_zero, message};
 use crate::hook::Usage;
 use crate::object::id::ObjectId;
 use crate::reconcile::outcome::StatusLeft;
-use crate::reconcile::steps::{Decisions, HeldPlan, Step, WriteEnd};
+use crate::reconcile::steps::{Decisions, HeldPlan, LeftFields, Step, WriteEnd};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "step")]
@@ -78,6 +78,16 @@ pub enum TracedStep {
     },
     /// The status of the parent was not written.
     StatusLeft { why: StatusLeft },
+    /// Fields of a decorated object were left to other DecoratorControllers.
+    LeftFields {
+        /// The first ones, with the controllers.
+        conflicts: Vec<String>,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        more: usize,
+        /// Some fields wait until older controllers have reconciled the object.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        waits: bool,
+    },
     /// A related object was deleted; false where it was gone.
     DeletedRelated {
         /// Absent where the user who asks may not list such objects.
@@ -162,6 +172,11 @@ impl TracedStep {
                 end: TracedWriteEnd::of(end),
             },
             Step::StatusLeft(why) => Self::StatusLeft { why: *why },
+            Step::LeftFields(left) => {
+                let LeftFields { conflicts, more, waits } = left.clone();
+                let conflicts = conflicts.iter().map(|conflict| message(conflict)).collect();
+                Self::LeftFields { conflicts, more, waits }
+            }
             Step::DeletedRelated(id, deleted) => {
                 Self::DeletedRelated { object: Some(TracedObject::of(id)), deleted: *deleted }
             }
@@ -235,6 +250,7 @@ impl TracedStep {
             | Self::Called { .. }
             | Self::RecordedDeletions
             | Self::StatusLeft { .. }
+            | Self::LeftFields { .. }
             | Self::Unknown => (None, none, &[], &[]),
         };
         let (writes, left) = (writes.iter().map(|it| &it.object), left.iter().map(|it| &it.object));

@@ -159,7 +159,7 @@ fn check_order(steps: &[Step], revisions: &Resource) {
         Step::Planned { .. } => 6,
         Step::Wrote { id, .. } if *id.resource == *revisions => 7,
         Step::Wrote { verb: "delete", .. } => 8,
-        Step::Wrote { verb: "status", .. } | Step::StatusLeft(_) => 10,
+        Step::Wrote { verb: "status", .. } | Step::StatusLeft(_) | Step::LeftFields(_) => 10,
         Step::Tried(_) | Step::Wrote { .. } => 9,
         Step::DeletedRelated(..) => 11,
         // Nothing of a plan that is held is written.

@@ -252,6 +252,9 @@ fn rows_of<'a>(
         }
         TracedStep::Unknown => ("…", "a step that this metahook does not know: update it".to_owned()),
         TracedStep::StatusLeft { why } => ("status", format!("{}: {why}", name(&trace.parent))),
+        TracedStep::LeftFields { conflicts, more, waits } => {
+            return left_fields(trace, (conflicts, *more), *waits);
+        }
         TracedStep::DeletedRelated { object, deleted } => {
             let gone = if *deleted { "" } else { ", gone before" };
             let related = match object {
@@ -262,6 +265,23 @@ fn rows_of<'a>(
         }
     };
     vec![row]
+}
+
+/// Fields that other decorators have, or may have.
+fn left_fields<'a>(
+    trace: &ReconcileTrace,
+    (conflicts, more): (&[String], usize),
+    waits: bool,
+) -> Vec<(&'a str, String)> {
+    let mut rows: Vec<_> = conflicts.iter().map(|conflict| ("left", conflict.clone())).collect();
+    if more > 0 {
+        rows.push(("…", counted(more, "more conflict", "more conflicts")));
+    }
+    if waits {
+        let why = "fields of it wait until older DecoratorControllers have reconciled it";
+        rows.push(("left", format!("{}: {why}", name(&trace.parent))));
+    }
+    rows
 }
 
 /// An object that was written, with why, and how it ended.

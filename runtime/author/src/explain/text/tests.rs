@@ -121,6 +121,21 @@ CompositeController hello: fails now, since 2026-11-27 10:20:31.120Z or earlier
 }
 
 #[test]
+fn fields_that_another_decorator_has_are_shown() {
+    let mut younger = trace();
+    let conflict = "the DecoratorControllers old and new want the label a to be different".to_owned();
+    younger.steps = vec![TracedStep::LeftFields { conflicts: vec![conflict], more: 1, waits: true }];
+    (younger.end, younger.changed_fields) = (TraceEnd::Unchanged, Vec::new());
+    let said = printed(&object("Hello", "hellos", "a"), vec![younger], 5);
+    let expected = "
+  left        the DecoratorControllers old and new want the label a to be different
+  …           1 more conflict
+  left        Hello demo/a: fields of it wait until older DecoratorControllers have reconciled it
+";
+    assert!(said.contains(expected), "{said}");
+}
+
+#[test]
 fn a_status_that_is_left_and_the_next_resync_are_shown() {
     let mut calm = trace();
     calm.steps = [StatusLeft::Unchanged, StatusLeft::PutOff].map(|why| TracedStep::StatusLeft { why }).into();
