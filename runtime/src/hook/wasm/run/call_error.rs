@@ -44,6 +44,13 @@ pub enum CallError {
     Instructions { budget: u64, place: String },
     #[error("the hook did not end within {}s (limits.timeout){kept}", budget.as_secs_f64())]
     Timeout { budget: Duration, kept: String },
+    /// More controllers loop than there are places.
+    #[error(
+        "the hook had run for {:.1}s when other hooks found no place to begin: it was ended, and the next call of its \
+         controller waits {:.0}s",
+        used.as_secs_f64(), pause.as_secs_f64()
+    )]
+    CrowdedOut { used: Duration, pause: Duration },
     #[error("the hook wanted {wanted} of memory and may have {budget} (limits.memory){then}")]
     Memory { wanted: String, budget: String, then: String },
     #[error(
@@ -79,6 +86,7 @@ impl CallError {
         match self {
             Self::Instructions { .. } => "HookInstructions",
             Self::Timeout { .. } => "HookTimeout",
+            Self::CrowdedOut { .. } => "HookCrowdedOut",
             Self::Memory { .. } => "HookMemory",
             Self::Table { .. } => "HookTable",
             Self::Output { .. } => "HookOutput",
@@ -101,6 +109,11 @@ pub(super) enum Failure {
     /// `busy`: for so long it kept its thread past the timeout without giving way.
     TimedOut {
         busy: Option<Duration>,
+    },
+    /// Others needed its place when it had run for so long: its controller's next call waits.
+    CrowdedOut {
+        used: Duration,
+        pause: Duration,
     },
     Panicked(String),
     Starting(wasmtime::Error),
@@ -131,6 +144,9 @@ impl Failure {
                 });
                 let kept = kept.unwrap_or_default();
                 return CallError::Timeout { budget: limits.timeout, kept };
+            }
+            Self::CrowdedOut { used, pause } => {
+                return CallError::CrowdedOut { used: *used, pause: *pause };
             }
             Self::Panicked(message) => return CallError::Bug(message.clone()),
             Self::Starting(error) => (error, String::new()),

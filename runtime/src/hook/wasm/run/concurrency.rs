@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::crowding::{Place, Places};
 use crate::sync::lock;
 
 /// A call that runs for so long waits behind the calls of other controllers before it goes on.
@@ -27,8 +28,8 @@ const MAX_BEGUN: usize = 512;
 #[derive(Debug)]
 pub(super) struct Concurrency {
     permits: Arc<Semaphore>,
-    /// Permits of calls that have begun, each with an instance of the pool.
-    begun: Arc<Semaphore>,
+    /// Of calls that have begun, each with an instance of the pool.
+    places: Places,
     /// Calls of one controller that have begun: hooks that keep their cores busy leave some to others.
     max_per_controller: usize,
     /// Controllers, at least those that have or want a permit.
@@ -50,7 +51,7 @@ pub(super) struct AdmittedCall {
     permits: Arc<Semaphore>,
     controller: Controller,
     _of_controller: Option<OwnedSemaphorePermit>,
-    _of_all: Option<OwnedSemaphorePermit>,
+    place: Place,
 }
 
 /// A turn of one call, until dropped.
@@ -69,7 +70,7 @@ impl Concurrency {
     pub(super) fn new(permits: usize) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(permits)),
-            begun: Arc::new(Semaphore::new(max_begun(permits))),
+            places: Places::new(max_begun(permits), TURN),
             max_per_controller: (permits / 4).max(1),
             controllers: Mutex::default(),
         }
@@ -87,9 +88,9 @@ impl Concurrency {
                 None => break,
             }
         }
-        let of_all = Arc::clone(&self.begun).acquire_owned().await.ok();
+        let place = self.places.take().await;
         let permits = Arc::clone(&self.permits);
-        AdmittedCall { permits, controller, _of_controller: of_controller, _of_all: of_all }
+        AdmittedCall { permits, controller, _of_controller: of_controller, place }
     }
 
     fn controller(&self, name: &str) -> Controller {
@@ -116,7 +117,17 @@ impl Controller {
 }
 
 impl AdmittedCall {
-    /// Waits for the next turn.
+    /// Waits for the next turn; `None`: another call is to have this one's place.
+    pub(super) async fn next_turn(&mut self) -> Option<Permit> {
+        self.place.wants_another_turn();
+        tokio::select! {
+            biased;
+            () = self.place.is_wanted() => None,
+            permit = self.turn() => Some(permit),
+        }
+    }
+
+    /// Waits for the first turn.
     pub(super) async fn turn(&self) -> Permit {
         // One call of each controller waits beside those of others, so that controllers take turns.
         let turn = self.controller.turn.acquire().await;

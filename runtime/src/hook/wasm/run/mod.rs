@@ -6,6 +6,7 @@
 mod call_error;
 mod component;
 mod concurrency;
+mod crowding;
 mod pool;
 mod slices;
 mod stopped_at;

@@ -12,14 +12,15 @@ use super::concurrency::{AdmittedCall, Permit, TURN};
 use super::slices::{Slice, Sliced};
 use super::watchdog::{GRACE, Watch};
 
-/// A controller is held back for so many times as long as its call kept a thread, up to a bound.
+/// A controller is held back for so many times as long as its call kept a thread, or ran before others needed its place, up
+/// to a bound.
 const HELD_BACK_FACTOR: u32 = 10;
 const MAX_HELD_BACK: Duration = Duration::from_mins(5);
 
 /// The turns of a call, the first of which it has.
 pub(super) struct CallTurns {
     begun: AdmittedCall,
-    permit: Permit,
+    permit: Option<Permit>,
     timeout: Duration,
 }
 
@@ -34,7 +35,7 @@ pub(super) struct Ran {
 
 impl CallTurns {
     pub(super) async fn first(begun: AdmittedCall, timeout: Duration) -> Self {
-        let permit = begun.turn().await;
+        let permit = Some(begun.turn().await);
         Self { begun, permit, timeout }
     }
 
@@ -56,17 +57,22 @@ impl CallTurns {
             if used >= self.timeout {
                 break Err(self.timed_out(used, run.longest_busy));
             }
-            self = self.next().await;
+            // Others may run before it goes on.
+            self.permit = None;
+            self.permit = self.begun.next_turn().await;
+            if self.permit.is_none() {
+                break Err(self.crowded_out(used));
+            }
             start = Instant::now();
         };
         Ran { ended, longest_slice: run.longest, turns: self }
     }
 
-    /// Hands the permit on before it waits for the next.
-    async fn next(self) -> Self {
-        drop(self.permit);
-        let permit = self.begun.turn().await;
-        Self { permit, ..self }
+    /// Others have the place: the controller would only take it back.
+    fn crowded_out(&self, used: Duration) -> Failure {
+        let pause = (used * HELD_BACK_FACTOR).min(MAX_HELD_BACK);
+        self.begun.hold_back(pause);
+        Failure::CrowdedOut { used, pause }
     }
 
     fn timed_out(&self, used: Duration, longest_busy: Duration) -> Failure {
@@ -114,23 +120,59 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_neighbour_waits_a_turn_for_each_four_controllers_that_loop() {
-        let calls = Arc::new(Concurrency::new(4));
-        let loops = (0..40).map(|number| {
-            let calls = Arc::clone(&calls);
-            tokio::spawn(async move {
-                call(&calls, &format!("loops-{number}"), Duration::from_mins(1), loops()).await
-            })
-        });
-        let loops: Vec<_> = loops.collect();
-        for _ in 0..20 {
-            tokio::time::sleep(Duration::from_millis(777)).await;
-            let asked = Instant::now();
-            call(&calls, "neighbour", Duration::from_secs(1), async { Ok(()) }).await.unwrap();
-            // Each timer of the loops is a step of 10 ms late at most.
-            let bound = 10 * (TURN + Duration::from_millis(20));
-            assert!(asked.elapsed() <= bound, "{:?}", asked.elapsed());
+        for controllers in [4, 40, 64, 65, 100, 300] {
+            let calls = Arc::new(Concurrency::new(4));
+            let loops = (0..controllers).map(|number| {
+                let calls = Arc::clone(&calls);
+                tokio::spawn(async move {
+                    loop {
+                        let name = format!("loops-{number}");
+                        drop(call(&calls, &name, Duration::from_mins(1), loops()).await);
+                    }
+                })
+            });
+            let loops: Vec<_> = loops.collect();
+            for _ in 0..40 {
+                tokio::time::sleep(Duration::from_millis(777)).await;
+                let asked = Instant::now();
+                call(&calls, "neighbour", Duration::from_secs(1), async { Ok(()) }).await.unwrap();
+                // Each timer of the loops is a step of 10 ms late at most.
+                let bound = controllers / 4 * (TURN + Duration::from_millis(20));
+                assert!(asked.elapsed() <= bound, "{controllers}: {:?}", asked.elapsed());
+            }
+            loops.iter().for_each(tokio::task::JoinHandle::abort);
         }
-        loops.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_calls_find_no_place_the_longest_is_ended_and_its_controller_waits() {
+        let calls = Arc::new(Concurrency::new(1));
+        let minute = Duration::from_mins(1);
+        let mut longest = pin!(call(&calls, "longest", minute, loops()));
+        tokio::time::timeout(Duration::from_secs(2), &mut longest).await.unwrap_err();
+        let others: Vec<_> = (1..16)
+            .map(|number| {
+                let calls = Arc::clone(&calls);
+                tokio::spawn(async move { call(&calls, &format!("other-{number}"), minute, loops()).await })
+            })
+            .collect();
+        // All places are taken, and no call wants to begin.
+        tokio::time::timeout(Duration::from_secs(5), &mut longest).await.unwrap_err();
+        assert!(others.iter().all(|other| !other.is_finished()));
+        let one = tokio::spawn({
+            let calls = Arc::clone(&calls);
+            async move { call(&calls, "one", minute, async { Ok(()) }).await }
+        });
+        let ended = longest.await.unwrap_err();
+        let held = Instant::now();
+        let Failure::CrowdedOut { used, pause } = ended else { panic!("{ended:?}") };
+        assert!(used >= Duration::from_secs(2) && pause == used * HELD_BACK_FACTOR, "{used:?} {pause:?}");
+        one.await.unwrap().unwrap();
+        assert!(others.iter().all(|other| !other.is_finished()), "one place was enough");
+        let next = call(&calls, "longest", minute, async { Ok(()) });
+        others.iter().for_each(tokio::task::JoinHandle::abort);
+        next.await.unwrap();
+        assert!(held.elapsed() + TURN >= pause, "{:?} of {pause:?}", held.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

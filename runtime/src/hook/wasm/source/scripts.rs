@@ -232,6 +232,7 @@ fn refusal(error: CallError) -> ModuleError {
     match error {
         CallError::Script(said) => ModuleError::Script(said),
         CallError::Timeout { .. }
+        | CallError::CrowdedOut { .. }
         | CallError::Start(_)
         | CallError::Stopped { .. }
         | CallError::Stopping
