@@ -51,6 +51,21 @@ async fn a_function_gets_the_request_and_returns_the_answer() {
     assert!(called.pure && called.usage.instructions > 0 && called.usage.memory == 4 << 16);
 }
 
+/// As of a command that reads and writes them.
+#[tokio::test]
+async fn request_and_answer_cost_instructions_by_their_bytes() {
+    let used = async |bytes: usize| {
+        let called = run(&component("sync", ECHO), &"1".repeat(bytes), limits()).await;
+        assert_eq!(called.answer.map(|answer| answer.len()), Ok(bytes));
+        called.usage.instructions
+    };
+    let (short, long) = (used(1).await, used(160_001).await);
+    assert!((20_000..20_100).contains(&(long - short)), "{short} {long}");
+    let budget = Limits { instructions: 10_000, ..limits() };
+    let error = run(&component("sync", ECHO), &"1".repeat(160_001), budget).await.answer.unwrap_err();
+    assert!(error.to_string().contains("used up its 10000 instructions"), "{error}");
+}
+
 #[tokio::test]
 async fn an_error_is_told_and_is_no_answer() {
     let error = run(&component("sync", REFUSE), "{}", limits()).await.answer.unwrap_err();

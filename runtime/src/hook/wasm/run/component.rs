@@ -12,7 +12,7 @@ use super::call_error::{Failure, MAX_ERROR};
 use super::{begin, slices};
 use crate::hook::wasm::compile::ModuleError;
 use crate::hook::wasm::compile::component::{HOOKS, RUN};
-use crate::hook::wasm::wasi::{Charge, ComponentState, Exit};
+use crate::hook::wasm::wasi::{Charge, ComponentState, Exit, charge_copied};
 
 /// A component with everything it imports, and its exports.
 #[derive(Clone)]
@@ -93,12 +93,16 @@ impl ReadyComponent {
         type Answer = Result<String, String>;
         let function = instance.get_typed_func::<(&str,), (Answer,)>(&mut *store, function)?;
         let request = std::str::from_utf8(request)?;
+        charge_copied(store, request.len())?;
         let returned = function.call_async(&mut *store, (request,)).await;
         if returned.as_ref().is_err_and(is_too_long) {
             store.data_mut().answer_too_long();
         }
         match returned?.0 {
-            Ok(answer) => store.data_mut().answer(answer),
+            Ok(answer) => {
+                charge_copied(store, answer.len())?;
+                store.data_mut().answer(answer)
+            }
             Err(message) => bail!("it returned an error: {}", shorten(&message, MAX_ERROR)),
         }
     }

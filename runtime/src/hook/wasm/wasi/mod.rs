@@ -21,7 +21,7 @@ use wasmtime::{Caller, Engine, Extern, FuncType, Linker, Trap, Val, ValType};
 pub use determinism::Seed;
 pub(crate) use determinism::Seeds;
 pub use mounts::{Files, MountedFiles, MountedFolder};
-pub(super) use preview2::{Charge, ComponentState, component_linker};
+pub(super) use preview2::{Charge, ComponentState, charge_copied, component_linker};
 pub(crate) use state::{COMPILE, Script};
 pub use state::{Call, CallState};
 pub(super) use state::{MAX_INSTANCES, MAX_MEMORIES, MAX_TABLES, RefusedGrowth};

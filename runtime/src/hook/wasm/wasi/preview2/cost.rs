@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use wasmtime::{CallHook, CallHookHandler, Result, StoreContextMut, Trap};
+use wasmtime::{CallHook, CallHookHandler, Result, Store, StoreContextMut, Trap};
 
 use super::{ComponentState, MAX_HANDED};
 use crate::hook::wasm::wasi::{BYTES_PER_INSTRUCTION, YIELD_INTERVAL, give_way};
@@ -80,6 +80,13 @@ impl CallHookHandler<ComponentState> for Charge {
         }
         Ok(())
     }
+}
+
+/// Takes what copying so many bytes costs, where no host function runs.
+pub(crate) fn charge_copied(store: &mut Store<ComponentState>, bytes: usize) -> Result<()> {
+    let (left, cost) = (store.get_fuel()?, bytes as u64 / BYTES_PER_INSTRUCTION);
+    store.set_fuel(left.saturating_sub(cost))?;
+    if left < cost { Err(Trap::OutOfFuel.into()) } else { Ok(()) }
 }
 
 /// Gives way to others by the clock. The engine copies a text from one inner component to another in one piece, for no fuel, so

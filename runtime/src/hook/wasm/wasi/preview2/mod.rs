@@ -25,8 +25,8 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use super::CALL_COST;
 use super::mounts::MountedFolder;
 use super::state::{Call, CallState, Script};
-pub(crate) use cost::Charge;
 use cost::Cost;
+pub(crate) use cost::{Charge, charge_copied};
 use streams::{Sink, Source};
 
 /// Resources that a component has at once: open files, streams, things to wait for.
