@@ -329,6 +329,22 @@ mod tests {
         assert_eq!(part.queue.next().await.map(|(key, _)| key), Some(postponed));
         assert!(start.elapsed() >= hour);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_resync_that_is_asked_for_after_a_tenth_of_a_second_comes_within_half_a_second() {
+        let part = testing::parent_queue(fake::answering(|_| None));
+        let (key, tenth) = (Key::new("n", "p"), Some(Duration::from_millis(100)));
+        part.queue.add(key.clone(), Cause::Changed);
+        assert!(part.queue.next().await.is_some());
+        for outcome in [Outcome::Settled(tenth), Outcome::NoEffect(tenth)] {
+            let start = Instant::now();
+            part.queue.done(&key, outcome);
+            assert_eq!(part.queue.next().await.map(|(next, _)| next).as_ref(), Some(&key));
+            let took = start.elapsed();
+            assert!((100..500).contains(&took.as_millis()), "{outcome:?}: {took:?}");
+        }
+    }
+
     fn trigger(part: &ParentQueue, store: &Arc<Store>, child: bool) -> Trigger {
         let (reconciler, queue) = (Arc::clone(&part.reconciler), Arc::clone(&part.queue));
         Trigger { reconciler, queue, adopters: None, store: Arc::clone(store), child }
