@@ -29,6 +29,14 @@ pub struct Progress {
 #[must_use = "the step ends when this is dropped"]
 pub struct Step(Option<(mpsc::Sender<()>, JoinHandle<()>)>);
 
+/// Items of a step that are done, one after the other.
+pub struct DoneItems {
+    progress: Progress,
+    total: usize,
+    done: usize,
+    shown_at: Instant,
+}
+
 /// A wait whose reason may change.
 pub(crate) struct WaitStep {
     progress: Progress,
@@ -63,6 +71,11 @@ impl Progress {
         Step(thread::Builder::new().spawn(teller).ok().map(|teller| (done, teller)))
     }
 
+    /// Of so many items none is done yet.
+    pub fn done_items(&self, total: usize) -> DoneItems {
+        DoneItems { progress: self.clone(), total, done: 0, shown_at: Instant::now() }
+    }
+
     pub(crate) fn waiting(&self) -> WaitStep {
         WaitStep { progress: self.clone(), since: Instant::now(), told: String::new() }
     }
@@ -76,6 +89,17 @@ impl Progress {
     pub(crate) fn note(&self, what: &str) {
         if let Some(to) = &self.to {
             drop(writeln!(lock(to), "metahook: {}", escape(what)));
+        }
+    }
+}
+
+impl DoneItems {
+    /// Another one is done. `what` they are, for example "parents compared".
+    pub fn add(&mut self, what: &str) {
+        self.done += 1;
+        if self.shown_at.elapsed() >= self.progress.after && self.done < self.total {
+            self.progress.tell(&format!("{} of {} {what}", self.done, self.total));
+            self.shown_at = Instant::now();
         }
     }
 }
@@ -124,6 +148,21 @@ pub(crate) mod tests {
         drop(progress.step_after(Duration::from_hours(1), "ended before".to_owned()));
         assert_eq!(told().lines().count(), 1);
         assert!(Progress::default().step("nowhere").0.is_none(), "no thread is started");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn items_that_are_done_are_counted_once_a_second() {
+        let (progress, told) = recorded();
+        let mut items = progress.done_items(5);
+        for millis in [400, 700, 10, 1500, 2000] {
+            tokio::time::advance(Duration::from_millis(millis)).await;
+            items.add("parents compared");
+        }
+        assert_eq!(
+            told(),
+            "metahook: 2 of 5 parents compared …\nmetahook: 4 of 5 parents compared …\n",
+            "the end needs no line"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -72,10 +72,13 @@ impl Diff {
         for remark in differ.remarks() {
             writeln!(say, "{}", escape(remark))?;
         }
-        let _step = Progress::of_stderr().step(format!("comparing {} parents", differ.parents()));
+        let progress = Progress::of_stderr();
+        let _step = progress.step(format!("comparing {} parents", differ.parents()));
+        let mut done = progress.done_items(differ.parents());
         let mut failed = Vec::new();
         let mut printer = Printer { output: self.output, colours, out, say, printed: 0 };
         let summary = differ.run(|one| {
+            done.add("parents compared");
             failed.extend(one.error.as_ref().map(|_| one.parent.to_string()));
             printer.reconciled(one)
         });
