@@ -111,7 +111,7 @@ pub struct PolicyFlags {
     /// Children that may be deleted because the hooks or the spec of a controller changed, before the rest waits for a user.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub deletion_brake_children: usize,
-    /// Share of a controller's children that may be deleted so, where it is more than that number; 100 turns the brake off.
+    /// The same as a share of the controller's children: the larger of the two counts; 100 turns the brake off.
     #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub deletion_brake_percent: u8,
 }

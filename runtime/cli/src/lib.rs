@@ -64,7 +64,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the controllers of the cluster. Of a flag that is given twice the last one counts, as with Metacontroller.
+    /// Run the controllers of the cluster. If a flag is given twice, the last one counts, as with Metacontroller.
     #[command(args_override_self = true)]
     Serve(Box<Serve>),
     /// Write a folder with a new hook that builds by itself, its controller, an example and two cases.

@@ -36,7 +36,7 @@ pub struct Serve {
     /// Interval at which all parents are reconciled again, unless the controller has resyncPeriodSeconds; 0 turns it off.
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = pause)]
     pub cache_flush_interval: Duration,
-    /// A list or a watch of which nothing comes from the API server for this long is asked for again; at most 1m.
+    /// The server repeats a list or a watch that received nothing from the API server for this long; at most 1m.
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = read_timeout)]
     pub api_read_timeout: Duration,
     /// Calls of hooks that run at once; two per core when absent. One controller gets at most a quarter of them, and a call that runs for 250 ms while others wait hands its place on.

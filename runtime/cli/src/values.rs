@@ -86,3 +86,22 @@ pub enum FlagError {
     #[error("--client-go-qps and --client-go-burst: {0}")]
     Rate(#[source] RateError),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_local_address_is_one_of_this_machine_alone() {
+        for local in ["127.0.0.1:8080", "localhost:8080", "[::1]:8080", "127.1.2.3:1", "0"] {
+            assert!(local_address(local).is_ok(), "{local}");
+        }
+        for open in [":8080", "0.0.0.0:8080", "[::]:8080", "10.0.0.1:8080", "[::ffff:10.0.0.1]:8080"] {
+            let error = local_address(open).err().unwrap();
+            assert!(
+                error.ends_with("write 127.0.0.1:8080, and reach it by `kubectl port-forward`"),
+                "{error}"
+            );
+        }
+    }
+}

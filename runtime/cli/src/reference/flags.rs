@@ -38,15 +38,23 @@ fn table_of_flags(command: &clap::Command, out: &mut String) {
         }
         let value = flag.get_value_names().and_then(<[_]>::first);
         let value = value.filter(|_| flag.get_action().takes_values());
-        let name = match (flag.get_long(), value) {
-            (Some(long), Some(value)) => format!("--{long} {value}"),
-            (Some(long), None) => format!("--{long}"),
-            (None, value) => value.map(ToString::to_string).unwrap_or_default(),
-        };
+        let short = flag.get_short().map(|short| format!("-{short}"));
+        let names = short.into_iter().chain(flag.get_long().map(|long| format!("--{long}")));
+        let names =
+            [names.collect::<Vec<_>>().join(", "), value.map(ToString::to_string).unwrap_or_default()];
+        let name = names.join(" ");
+        let name = name.trim().replace('|', "\\|");
         let default = flag.get_default_values().first().filter(|text| value.is_some() && !text.is_empty());
         let default = default.map(|text| format!("`{}` ", text.display())).unwrap_or_default();
         let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
-        writeln!(out, "| `{name}` | {default}| {help} |").unwrap();
+        let values = flag.get_possible_values();
+        let values: Vec<_> = values.iter().map(|value| format!("`{}`", value.get_name())).collect();
+        let one_of = if value.is_some() && !values.is_empty() {
+            format!("{} One of {}", if help.ends_with('.') { "" } else { "." }, values.join(", "))
+        } else {
+            String::new()
+        };
+        writeln!(out, "| `{name}` | {default}| {help}{one_of} |").unwrap();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reference of resources: the page of the book has every field of the CustomResourceDefinitions, with examples.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use metahook_author::schemas::hooks::controllers;
@@ -32,7 +32,7 @@ fn schemas() -> BTreeMap<String, Value> {
 
 /// The examples of a file by the field that each of them shows.
 fn examples(text: &str) -> BTreeMap<String, (&str, Value)> {
-    let all = text.split("---\n").map(|text| {
+    let all = text.trim_end().split("\n---\n").map(|text| {
         let mut example: Value = serde_saphyr::from_str(text).unwrap();
         let spec = example["spec"].as_object_mut().unwrap();
         assert_eq!(spec.len(), 1, "{text}");
@@ -59,7 +59,7 @@ fn fields_of_spec(kind: &str, spec: &Value, examples: &str, tables: &mut Tables)
         let default = if default.is_empty() { default } else { format!("; default: {default}") };
         let default = default.replace("default: required", "required");
         write!(sections, "\n### `{heading}`\n\n{meaning}\n\nType: {of}{default}.\n\n").unwrap();
-        write!(sections, "```yaml\n{example}```\n").unwrap();
+        write!(sections, "```yaml\n{example}\n```\n").unwrap();
         let rows = tables.of(&heading, name, schema);
         let gap = if rows.is_empty() { "" } else { "\n" };
         write!(sections, "{gap}{rows}").unwrap();
@@ -95,6 +95,33 @@ fn reference_has_every_field_of_the_resources() {
     compare("resources.md", "resources", &page);
 }
 
+/// The names of all fields below a schema.
+fn names(schema: &Value, all: &mut BTreeSet<String>) {
+    for (name, below) in schema["properties"].as_object().into_iter().flatten() {
+        all.insert(name.clone());
+        names(below, all);
+    }
+    for key in ["items", "additionalProperties"] {
+        if schema[key].is_object() {
+            names(&schema[key], all);
+        }
+    }
+}
+
+#[test]
+fn examples_show_every_field_of_a_spec() {
+    let mut all = BTreeSet::new();
+    let schemas = schemas();
+    for kind in ["CompositeController", "DecoratorController"] {
+        names(&schemas[kind]["spec"], &mut all);
+    }
+    // Metacontroller's definitions have these two, and neither server uses them.
+    all.retain(|name| name != "preUpdateChild" && name != "postUpdateChild");
+    let shown = [COMPOSITE, DECORATOR].concat();
+    all.retain(|name| !shown.contains(&format!("{name}: ")) && !shown.contains(&format!("{name}:\n")));
+    assert!(all.is_empty(), "no example has {all:?}");
+}
+
 /// A controller with nothing but what it needs.
 fn smallest(kind: ControllerKind) -> Value {
     let hooks = json!({ "sync": { "webhook": { "url": "http://hook.hello/sync" } } });
@@ -116,7 +143,9 @@ fn accepts(schema: &Value, kind: ControllerKind, field: &str, value: &Value) {
     let found = faults(schema, &controller);
     assert!(found.is_empty(), "{field}: {found:?}");
     let controller = Object::parse(&controller.to_string(), None).unwrap();
-    let checked = CheckedSpec::of(kind, &controller, &HookPolicy::default());
+    let mount_secret_namespaces = BTreeSet::from(["hello".to_owned()]);
+    let policy = HookPolicy { mount_secret_namespaces, ..HookPolicy::default() };
+    let checked = CheckedSpec::of(kind, &controller, &policy);
     let (checked, _) = checked.unwrap_or_else(|error| panic!("{field}: {error}"));
     assert!(checked.warnings().is_empty(), "{field}: {:?}", checked.warnings());
     let shadows = &checked.common().shadows;
