@@ -280,6 +280,33 @@ mod tests {
         assert!(!needs_loader(b"#!/bin/sh"));
     }
 
+    /// `Cargo.toml` has the version; these texts repeat it, each behind such words.
+    #[test]
+    fn texts_name_the_version_of_the_workspace() {
+        const BEFORE: [&str; 7] =
+            ["metahook:", "download/v", "tags/v", "-helm-", "-sdk-", "image.tag=", "version is "];
+        let root = binaries::paths::workspace();
+        let mut texts = vec![root.join("README.md"), root.join("runtime/Dockerfile")];
+        let pages = fs::read_dir(root.join("runtime/docs/src")).unwrap();
+        texts.extend(pages.map(|page| page.unwrap().path()).filter(|path| path.is_file()));
+        let mut found = 0;
+        for path in texts {
+            let text = fs::read_to_string(&path).unwrap();
+            for before in BEFORE {
+                for rest in
+                    text.split(before).skip(1).filter(|rest| rest.starts_with(|it: char| it.is_ascii_digit()))
+                {
+                    let version: String =
+                        rest.chars().take_while(|it| it.is_ascii_digit() || *it == '.').collect();
+                    let version = version.trim_end_matches('.');
+                    assert_eq!(version, VERSION, "{}: behind {before}", path.display());
+                    found += 1;
+                }
+            }
+        }
+        assert!(found >= 15, "{found}");
+    }
+
     #[test]
     fn a_part_that_is_missing_is_named_and_nothing_is_written() {
         let parts = parts();
