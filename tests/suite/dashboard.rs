@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use crate::status_of_one::two_of_three_fail;
 
 /// A browser.
-struct Browser {
+pub(crate) struct Browser {
     address: String,
     /// The path that the command printed, with its key.
     opened: String,
@@ -25,7 +25,7 @@ struct Browser {
 
 impl Browser {
     /// Opens the address that the command prints, as the command asks for it.
-    async fn open(dashboard: &Process) -> Result<Self> {
+    pub(crate) async fn open(dashboard: &Process) -> Result<Self> {
         let printed = until("the command prints its address", PATIENCE, async || {
             let log = std::fs::read_to_string(dashboard.log())?;
             let line = log.lines().find(|line| line.starts_with("http://127.0.0.1:")).map(str::to_owned);
@@ -47,7 +47,7 @@ impl Browser {
     }
 
     /// A page: the whole answer, with its headers.
-    async fn ask(&self, page: &str, headers: &str) -> Result<String> {
+    pub(crate) async fn ask(&self, page: &str, headers: &str) -> Result<String> {
         self.request(&format!("{}{page}", self.prefix), headers).await
     }
 
@@ -79,7 +79,7 @@ impl Browser {
     }
 }
 
-fn start(test: &Fixture, server: SocketAddr) -> Result<Process> {
+pub(crate) fn start(test: &Fixture, server: SocketAddr) -> Result<Process> {
     let kubeconfig = test.plane().kubeconfig().display().to_string();
     let server = server.to_string();
     let line = ["dashboard", "--no-open", "--server", &server, "--kubeconfig", &kubeconfig];

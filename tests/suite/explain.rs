@@ -30,13 +30,18 @@ fn line(test: &Fixture, server: SocketAddr, [kind, name]: [&str; 2], more: &[&st
 }
 
 /// What the command prints about an object, or its error.
-async fn explain(test: &mut Fixture, server: SocketAddr, object: [&str; 2], more: &[&str]) -> Result<String> {
+pub(crate) async fn explain(
+    test: &mut Fixture,
+    server: SocketAddr,
+    object: [&str; 2],
+    more: &[&str],
+) -> Result<String> {
     let line = line(test, server, object, more);
     Ok(test.server().run(&line).await?.0)
 }
 
 /// Asks until the answer has all of this.
-async fn until_explained(
+pub(crate) async fn until_explained(
     test: &mut Fixture,
     server: SocketAddr,
     object: [&str; 2],
@@ -52,7 +57,7 @@ async fn until_explained(
 }
 
 /// The full name of the kind of parents: other tests have kinds of the same name.
-fn kind(test: &Fixture) -> String {
+pub(crate) fn kind(test: &Fixture) -> String {
     format!("{}.{}", test.kind().plural, test.kind().group)
 }
 

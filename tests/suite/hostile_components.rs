@@ -10,8 +10,11 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::hostile_hooks::{self, MEMORY, MEMORY_FOR_LARGE_ANSWERS, do_no_harm};
-use crate::table::Row;
+use crate::table::{Code, Row};
 use crate::wasm;
+
+/// Polls again and again.
+const POLLS: &str = include_str!("polls.wat");
 
 /// Rows of modules alone.
 const OF_MODULES: [&str; 5] =
@@ -47,7 +50,24 @@ pub(crate) async fn many_components_that_loop_at_their_ceilings_take_turns(test:
 }
 
 pub(crate) async fn components_that_keep_the_host_busy_do_no_harm(test: &mut Fixture) -> Result<()> {
-    components_do_no_harm(test, hostile_hooks::busy_host(), MEMORY).await
+    let has_one = |row: &Row| !OF_MODULES.contains(&row.name);
+    let rows = hostile_hooks::busy_host()?.into_iter().filter(has_one).map(component);
+    let rows = rows.chain(polls()).collect::<Result<Vec<_>>>()?;
+    do_no_harm(test, &rows, MEMORY).await
+}
+
+/// Components that have the host poll for them, without the adapter: a list of more pollables than there may be, and as many
+/// as there may be without an end.
+fn polls() -> [Result<Row>; 2] {
+    let polls = |entries: &str| Ok(Code::Component(wat::parse_str(POLLS.replace("ENTRIES", entries))?));
+    let too_many =
+        "the hook was stopped in main: it polls 60000 pollables at once and may poll 1000: poll fewer";
+    let budget = 100_000_000;
+    let used_up = expected_messages::instructions(budget, "main");
+    [
+        polls("60000").map(|code| Row::fails("poll-of-many", code, too_many)),
+        polls("1000").map(|code| Row::fails("poll-loop", code, &used_up).limited("instructions", budget)),
+    ]
 }
 
 pub(crate) async fn answers_of_components_that_are_none_do_no_harm(test: &mut Fixture) -> Result<()> {

@@ -6,19 +6,45 @@
 //! | rows | why |
 //! |---|---|
 //! | `trap`, `table-bomb` | a script has no such instructions |
-//! | `pieces`, `socket-flood`, `huge-random` | the interpreters offer no such functions |
+//! | `socket-flood`, `huge-random` | the interpreters offer no such functions |
 //! | `exit`, `opens` in JavaScript | the interpreter offers no process and no files |
 //! | `spaces`, `half`, `two`, `no-text`, `twice` | the interpreter prints the answer |
+//! | `pieces` and its kin | the interpreter writes |
+//! | `numbers`, `stdout-flood`, `huge-number`, `mounted-hook` | they are in `children`, `output`, `odd-number`, `looks` |
 //! | all that are no hook but `text` | a script is a text |
 
 use acceptance::expected_messages;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, config_map};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::hostile_hooks::{self, MEMORY_FOR_LARGE_ANSWERS, do_no_harm};
 use crate::table::{Code, Row};
+
+/// Rows of modules that no script has.
+const OF_MODULES: [&str; 17] = [
+    "trap",
+    "table-bomb",
+    "socket-flood",
+    "huge-random",
+    "spaces",
+    "half",
+    "two",
+    "no-text",
+    "twice",
+    "pieces",
+    "empty-pieces",
+    "pieces-without-end",
+    "piece-without-end",
+    "numbers",
+    "stdout-flood",
+    "huge-number",
+    "mounted-hook",
+];
+
+/// Rows of modules that Python alone has.
+const NOT_IN_JAVASCRIPT: [&str; 2] = ["exit", "opens"];
 
 /// Instructions of rows without an end: those of a call that ends, many times over.
 const BUDGET: u64 = 50_000_000;
@@ -271,7 +297,26 @@ pub(crate) async fn scripts_in_javascript_do_no_harm(test: &mut Fixture) -> Resu
 async fn scripts_do_no_harm(test: &mut Fixture, language: &'static str, number: usize) -> Result<()> {
     hostile_hooks::mounts(test).await?;
     let rows = rows(test, language, number);
+    each_row_of_modules_is_there(test, &rows, language)?;
     do_no_harm(test, &rows, MEMORY_FOR_LARGE_ANSWERS).await
+}
+
+fn each_row_of_modules_is_there(test: &Fixture, rows: &[Row], language: &str) -> Result<()> {
+    let of_modules = [
+        hostile_hooks::wild()?,
+        hostile_hooks::busy_host()?,
+        hostile_hooks::no_answers()?,
+        hostile_hooks::large_answers(test)?,
+        hostile_hooks::looks_around(&[])?,
+        hostile_hooks::reads_mounts()?,
+    ];
+    for name in of_modules.iter().flatten().map(|row| row.name) {
+        let is_there = rows.iter().any(|row| row.name == name);
+        let has_none =
+            OF_MODULES.contains(&name) || (language == "javascript" && NOT_IN_JAVASCRIPT.contains(&name));
+        ensure!(is_there != has_none, "{name}: modules have this row; in {language} it is there: {is_there}");
+    }
+    Ok(())
 }
 
 pub(crate) async fn many_scripts_in_python_that_loop_at_their_ceilings_take_turns(

@@ -1,4 +1,7 @@
-//! Secrets do not leave the server but to whom they belong: all its log, its metrics and its writes are searched for them.
+//! Secrets do not leave the server but to whom they belong: all its log, its metrics, its writes, its spans and what its
+//! inspection address answers are searched for them.
+
+use std::net::SocketAddr;
 
 use acceptance::api::{CONFIG_MAP, Kind, SECRET};
 use acceptance::fixture::{Fixture, guest};
@@ -11,7 +14,10 @@ use anyhow::{Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
+use crate::dashboard::{self, Browser};
+use crate::explain::{explain, kind, until_explained};
 use crate::settling::scrape_text;
+use crate::spans;
 
 /// Each is in one place alone, so that a find says which one leaked.
 const IN_URL: &str = "open-sesame-of-a-url";
@@ -113,9 +119,12 @@ pub(crate) async fn secrets_are_in_no_log_event_metric_or_status(test: &mut Fixt
     test.define_kind().await?;
     store_secrets(test).await?;
     let proxy = Proxy::start(test.plane().client().await?, test.plane().scratch()).await?;
-    let address = free_address()?;
+    let (address, inspected) = (free_address()?, free_address()?);
+    let collector = Webhook::serve(|_: &Asked| Answer::text("")).await?;
+    spans::send_to(test, &collector.url(""));
     test.server().reach_by(proxy.kubeconfig());
     test.server().flag(&format!("--metrics-address={address}"));
+    test.server().flag(&format!("--inspection-address={inspected}"));
     test.server().flag("--log-level=trace");
     let own = format!("--mount-secret-namespaces={}", test.name());
     test.server().flag(&own);
@@ -123,6 +132,10 @@ pub(crate) async fn secrets_are_in_no_log_event_metric_or_status(test: &mut Fixt
     host_all(test, &hook).await?;
     show_all(test, &hook).await?;
     let page = scrape_text(address).await?;
+    let mut texts = seen_inside(test, inspected).await?;
+    collector.until_asked("with spans", |_| true).await?;
+    let spans = collector.asked().into_iter().map(|asked| String::from_utf8_lossy(&asked.bytes).into_owned());
+    texts.extend(spans.map(|spans| ("the spans".to_owned(), spans)));
 
     let log = std::fs::read_to_string(test.server().log())?;
     for says in [
@@ -134,7 +147,7 @@ pub(crate) async fn secrets_are_in_no_log_event_metric_or_status(test: &mut Fixt
     ] {
         ensure!(log.contains(says), "the log does not say all: {says} is missing");
     }
-    let mut texts = vec![("the log".to_owned(), log), ("the metrics".to_owned(), page)];
+    texts.extend([("the log".to_owned(), log), ("the metrics".to_owned(), page)]);
     for write in proxy.writes() {
         // What a hook wants a Secret to hold belongs there.
         if !write.path.contains("/secrets") {
@@ -151,6 +164,40 @@ pub(crate) async fn secrets_are_in_no_log_event_metric_or_status(test: &mut Fixt
         }
     }
     Ok(())
+}
+
+/// What `metahook explain`, `status` and `dashboard` show of the server, each page of it.
+async fn seen_inside(test: &mut Fixture, server: SocketAddr) -> Result<Vec<(String, String)>> {
+    let mut texts = Vec::new();
+    let kind = kind(test);
+    until_explained(test, server, [&kind, "a"], &["update", "Secret "]).await?;
+    until_explained(test, server, ["secret", "decorated"], &["sync hook"]).await?;
+    for object in [[kind.as_str(), "a"], ["secret", "child"], ["secret", "decorated"]] {
+        let said = explain(test, server, object, &["-o", "json", "--count=100"]).await?;
+        texts.push((format!("what is explained of {object:?}"), said));
+    }
+    let dashboard = dashboard::start(test, server)?;
+    let browser = Browser::open(&dashboard).await?;
+    let name = test.name();
+    let mut pages = vec!["/".to_owned(), format!("/controllers/DecoratorController/{name}")];
+    for more in
+        ["", "-url", "-closed", "-wrong-url", "-token", "-wrong-token", "-password", "-key", "-mounts"]
+    {
+        pages.push(format!("/controllers/CompositeController/{name}{more}"));
+    }
+    let api = test.plane().kubeconfig().display().to_string();
+    for page in pages {
+        let shown = browser.ask(&page, "").await?;
+        ensure!(shown.starts_with("HTTP/1.1 200"), "{page}: {shown}");
+        texts.push((page, shown));
+    }
+    let name = format!("compositecontroller/{name}");
+    let line = ["status", &name, "-o", "json", "--server", &server.to_string(), "--kubeconfig", &api];
+    let line = line.map(str::to_owned);
+    let status = test.server().run(&line).await?.0;
+    ensure!(status.contains("\"running\""), "{status}");
+    texts.push(("the status".to_owned(), status));
+    Ok(texts)
 }
 
 async fn store_secrets(test: &mut Fixture) -> Result<()> {

@@ -15,7 +15,7 @@ use prost::Message as _;
 use serde_json::{Value, json};
 
 /// The environment of servers that send their spans soon.
-fn send_to(test: &mut Fixture, collector: &str) {
+pub(crate) fn send_to(test: &mut Fixture, collector: &str) {
     let server = test.server();
     server.variable("OTEL_EXPORTER_OTLP_ENDPOINT", collector);
     server.variable("OTEL_BSP_SCHEDULE_DELAY", "100");

@@ -7,6 +7,8 @@ use acceptance::api::{CONFIG_MAP, SERVICE_ACCOUNT};
 use acceptance::fixture::Fixture;
 use acceptance::free_port::free_address;
 use acceptance::objects::{Hook, text};
+use acceptance::paths;
+use acceptance::process::{Process, Signal};
 use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Context, Result, ensure};
@@ -83,6 +85,8 @@ pub(crate) async fn a_controller_is_shown_with_the_parents_that_fail(test: &mut 
 
     parents_are_named_for_users_who_may_list_them(test, server, &named).await?;
 
+    let mut watching = watch(test, server)?;
+    until_printed(&watching, 0, r#""failing":2"#).await?;
     test.server().stop().await?;
     let stopped = line(test, server, &[]);
     let failed = test.server().run(&stopped).await.err().context("a server that is stopped answers")?;
@@ -92,8 +96,31 @@ pub(crate) async fn a_controller_is_shown_with_the_parents_that_fail(test: &mut 
             && failed.contains("does not answer"),
         "{failed}"
     );
+    until_printed(&watching, 0, "the command goes on asking").await?;
     traces_leave_something_of_the_budget(test, server).await?;
-    test.server().start().map(drop)
+    let printed = std::fs::read_to_string(watching.log())?.len();
+    test.server().start()?;
+    until_printed(&watching, printed, r#""failing":2"#).await?;
+    watching.signal(Signal::Term);
+    let status = watching.wait(PATIENCE).await?;
+    ensure!(status.success(), "{status}: {}", watching.tail(20));
+    Ok(())
+}
+
+/// The command that goes on printing.
+fn watch(test: &Fixture, server: SocketAddr) -> Result<Process> {
+    let line = line(test, server, &["--watch", "-o", "json"]);
+    let log = test.plane().logs().join(format!("{}-watch.log", test.name()));
+    Process::start("metahook status --watch", &paths::server()?, &line, &log)
+}
+
+/// Waits until the command has printed a text behind its first bytes.
+async fn until_printed(watching: &Process, first: usize, text: &str) -> Result<()> {
+    until(&format!("the watching command prints {text}"), PATIENCE, async || {
+        let log = std::fs::read_to_string(watching.log())?;
+        Ok(if log.get(first..).is_some_and(|more| more.contains(text)) { Ok(()) } else { Err(log) })
+    })
+    .await
 }
 
 async fn traces_leave_something_of_the_budget(test: &mut Fixture, server: SocketAddr) -> Result<()> {

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use acceptance::api::{Kind, Objects};
 use acceptance::fixture::Fixture;
+use acceptance::free_port::free_address;
 use acceptance::objects::{Decorator, has_condition, text, version};
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::decorated::{attachment, finalized, finalizers, label, labels, sync, until_asked_again};
-use crate::wasm;
+use crate::{explain, wasm};
 
 /// The reason of Events that tell of decorators that want different things.
 const CONFLICT: &str = "DecoratorsConflict";
@@ -111,9 +112,14 @@ pub(crate) async fn of_two_decorators_the_older_has_the_key_and_both_get_an_even
     test: &mut Fixture,
 ) -> Result<()> {
     let two = Two::new(test, [of_the_kind, of_the_kind]).await?;
+    let server = free_address()?;
+    test.server().flag(&format!("--inspection-address={server}"));
     test.serve()?;
     test.create(test.parent("p")).await?;
     two.rest(is_of("older", None)).await?;
+    let kind = explain::kind(test);
+    let left = ["left        the DecoratorControllers ", " want the label both to be different: "];
+    explain::until_explained(test, server, [&kind, "p"], &left).await?;
     for ((_, controller), (_, other)) in [(&two.older, &two.younger), (&two.younger, &two.older)] {
         for what in ["label both", "label odd", "annotation both", "status"] {
             let told = |event: &Value| {

@@ -1,6 +1,8 @@
-//! `cargo xtask attack`: builds the server, optimized, and lets the experiments of the suite attack it.
+//! `cargo xtask attack`: builds the server, optimized, and lets the experiments of the suite attack it. What needs no cluster
+//! goes first: the tests of the sandbox.
 
-use std::env;
+use std::process::Command;
+use std::{env, io};
 
 use anyhow::Result;
 use binaries::cluster::Binaries;
@@ -8,7 +10,7 @@ use binaries::paths;
 use clap::Args;
 
 use crate::cargo::{cargo, exec, run as run_cargo};
-use crate::guests;
+use crate::{guests, runners};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -31,6 +33,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     guests::build_all()?;
     run_cargo(&mut cargo(&["build", "--release", "-p", "metahook"]))?;
     let server = paths::target()?.join("release").join("metahook");
+    runners::build_what_can_be()?;
+    runners::compile(Command::new(&server), &paths::runners()?)?;
+    for _ in 0..options.repeat {
+        let mut sandbox = cargo(&["test", "--workspace", "--test", "sandbox", "--"]);
+        // The table alone, or the list, goes to the standard output.
+        run_cargo(sandbox.args(&options.name).stdout(io::stderr()))?;
+    }
     let mut suite = cargo(&["test", "--workspace", "--test", "suite", "--", "--attack"]);
     if env::var_os("METAHOOK_BIN").is_none() {
         suite.env("METAHOOK_BIN", server);

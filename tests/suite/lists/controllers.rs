@@ -1,0 +1,167 @@
+//! Tests of controllers: their parents, their children, and what goes on around them.
+
+use crate::runner::{Test, tests};
+use crate::{
+    caches, composite, conditions, config_restart, gallery, immortal, keeping, kept, leader_election,
+    lifecycle, modules, other_servers, outages, packed, pause, redefined, related_deletion, restored, spans,
+    taken_rights, tutorial, tutorial_scripts,
+};
+
+pub(super) fn of_controllers() -> Vec<Test> {
+    tests![
+        tutorial::{
+            the_files_of_the_tutorial_work_as_they_are,
+        },
+        tutorial_scripts::{
+            the_pages_in_python_and_javascript_work_as_they_are,
+            the_hook_of_the_readme_in_python_answers_as_that_in_rust,
+        },
+        immortal::{
+            the_files_of_the_guest_work_as_they_are_and_pods_go_with_their_container,
+            whatever_becomes_of_its_pod_there_is_another_one_which_is_counted,
+            a_pod_that_takes_its_time_to_go_is_waited_for,
+            a_server_killed_between_deletion_and_creation_makes_and_counts_its_pod,
+            two_containers_of_one_name_in_two_namespaces_have_a_pod_each,
+        },
+        gallery::{
+            bluegreen_switches_when_the_new_side_is_ready,
+            catset_makes_and_deletes_its_pods_one_at_a_time,
+            service_per_pod_follows_its_stateful_set,
+        },
+        config_restart::{
+            killed_before_any_write_it_deletes_each_pod_once,
+            killed_after_any_write_it_deletes_each_pod_once,
+            a_change_deletes_the_pods_that_match_once_and_a_first_sight_none,
+            a_malformed_selector_is_reported_and_heals,
+            ten_changes_in_a_row_end_with_pods_that_are_newer_than_the_last,
+            with_an_account_it_restarts_pods_where_that_one_may_and_nowhere_else,
+        },
+        leader_election::{
+            a_standby_writes_nothing_and_takes_over_from_a_leader_that_is_killed,
+            sigterm_ends_the_leaders_writes_and_hands_the_lease_over,
+            a_leader_that_pauses_past_its_lease_writes_nothing_more,
+            where_the_lease_is_deleted_one_server_writes_at_a_time,
+        },
+        other_servers::{
+            a_second_server_with_the_same_controllers_is_told_of_until_it_is_gone,
+        },
+        redefined::{
+            a_field_that_a_definition_gets_is_seen_by_the_hook,
+        },
+        spans::{
+            a_collector_gets_a_span_for_each_reconcile_and_step,
+            a_collector_that_is_gone_holds_nothing_up,
+            without_a_collector_nobody_is_shown_a_trace,
+        },
+        restored::{
+            a_restored_snapshot_is_listed_anew_and_its_parents_are_managed,
+        },
+        lifecycle::{
+            a_server_killed_in_the_middle_comes_back_without_a_lost_or_doubled_pod,
+            sigterm_ends_the_server_with_exit_code_0,
+            events_tell_that_a_controller_starts_and_stops,
+            a_controller_without_the_servers_label_is_left_alone,
+            a_controller_without_a_sync_hook_says_so,
+            a_limit_above_what_the_server_allows_is_refused_naming_both,
+            a_controller_of_a_kind_that_is_not_served_is_in_the_log,
+            a_controller_that_leaves_the_servers_selection_says_so,
+            the_server_is_ready_before_controllers_can_be_listed,
+        },
+    ]
+}
+
+pub(super) fn of_composites() -> Vec<Test> {
+    tests![
+        composite::{
+            a_parent_gets_a_pod_with_the_greeting_its_owner_and_its_label,
+            the_status_is_what_the_hook_says_and_the_generation_it_saw,
+            a_changed_parent_has_its_pod_deleted_and_made_anew,
+            a_deleted_parent_has_its_pod_collected,
+            a_child_that_a_user_deletes_is_made_again,
+            a_child_that_the_hook_no_longer_wants_is_deleted,
+            in_place_a_child_keeps_what_others_added_and_loses_what_the_hook_dropped,
+            without_a_method_a_child_that_is_there_is_left_as_it_is,
+            a_matching_orphan_is_adopted_and_a_child_that_stops_matching_is_released,
+            large_objects_are_shown_whole_to_the_hooks_that_see_them,
+            a_parent_kind_that_is_defined_later_is_served_then,
+            a_parent_kind_that_loses_its_status_stops_the_controller_until_it_is_back,
+            a_finalizer_left_by_metacontroller_comes_off,
+            a_status_that_the_api_server_drops_ends_in_a_settled_parent,
+            parents_are_resynced_as_often_as_the_spec_says,
+            an_undeclared_child_kind_refuses_the_response_before_any_write,
+            two_controllers_leave_each_others_children_alone,
+        },
+        modules::{
+            a_missing_config_map_is_reported_and_heals,
+            a_missing_key_is_reported_and_heals,
+            a_broken_module_is_reported_and_heals,
+            a_module_with_another_digest_than_pinned_is_refused_and_heals,
+            a_module_from_elsewhere_or_without_a_pin_is_refused_where_the_server_wants_it_so,
+            the_status_names_digest_and_size_of_the_module,
+            after_a_bad_module_the_last_good_one_goes_on_serving,
+            after_its_config_map_is_gone_a_module_goes_on_serving,
+            a_changed_module_syncs_parents_that_did_not_change,
+        },
+        related_deletion::{
+            what_is_granted_goes_with_an_event_and_nothing_else_does,
+            a_parent_that_goes_takes_along_what_its_finalize_hook_names,
+            without_a_grant_a_modules_answer_is_refused_before_anything_is_written,
+            an_object_that_takes_a_name_meanwhile_stays,
+            a_webhook_whose_controller_grants_nothing_deletes_nothing,
+            decorators_delete_by_the_same_rules,
+            a_grant_that_cannot_be_is_named_by_its_field,
+        },
+    ]
+}
+
+pub(super) fn of_conditions() -> Vec<Test> {
+    tests![
+        caches::{
+            controllers_of_a_kind_that_is_too_large_stop_alone_and_heal,
+        },
+        conditions::{
+            each_condition_of_what_a_controller_needs_comes_back_by_itself,
+            a_shadow_that_failed_agrees_once_it_is_right,
+            a_hook_that_no_longer_asks_for_the_time_is_pure,
+        },
+        keeping::{
+            without_the_right_a_hook_runs_and_ready_says_that_it_is_not_kept,
+            the_last_good_version_goes_from_one_leader_to_the_next,
+            a_component_is_kept,
+            what_rollback_prints_puts_a_version_back_when_it_is_applied,
+        },
+        kept::{
+            a_refused_module_is_the_last_good_one_after_a_restart,
+            a_kept_version_is_not_called_against_a_pin,
+            a_kept_version_is_listed_and_put_back,
+            kept_versions_pass_on_to_a_controller_that_is_made_again,
+            a_return_may_delete_what_only_the_version_before_wants,
+        },
+        packed::{
+            a_module_of_several_parts_is_applied_served_and_replaced,
+            a_module_of_several_parts_is_kept_whole,
+            parts_are_waited_for_and_two_versions_are_never_mixed,
+            kubectl_applies_what_pack_prints,
+            a_module_with_index_and_bytes_under_its_key_is_refused,
+            a_module_in_gzip_is_served,
+            a_module_in_zstd_is_served,
+        },
+        outages::{
+            a_controller_that_is_not_ready_is_a_metric_until_it_is_gone,
+        },
+        pause::{
+            a_paused_parent_stays_as_it_is_and_its_deletion_waits,
+            a_paused_controller_calls_no_hook_and_catches_up,
+            a_module_that_changes_in_a_pause_is_braked_when_it_ends,
+            a_paused_parent_is_left_alone_by_the_next_leader,
+            a_paused_controller_is_left_alone_by_the_next_leader,
+            a_paused_rollout_moves_no_child,
+            a_paused_object_is_not_decorated,
+            a_paused_decorated_object_waits_with_its_deletion,
+            a_pause_that_cannot_be_says_why,
+        },
+        taken_rights::{
+            what_an_account_may_no_longer_read_is_shown_no_longer,
+        },
+    ]
+}
