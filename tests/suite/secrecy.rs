@@ -133,7 +133,11 @@ pub(crate) async fn secrets_are_in_no_log_event_metric_or_status(test: &mut Fixt
     show_all(test, &hook).await?;
     let page = scrape_text(address).await?;
     let mut texts = seen_inside(test, inspected).await?;
-    collector.until_asked("with spans", |_| true).await?;
+    let of_the_child = |asked: &Asked| {
+        let spans = String::from_utf8_lossy(&asked.bytes);
+        spans.contains("update object") && spans.contains("Secret") && spans.contains("child")
+    };
+    collector.until_asked("with the span of a Secret", of_the_child).await?;
     let spans = collector.asked().into_iter().map(|asked| String::from_utf8_lossy(&asked.bytes).into_owned());
     texts.extend(spans.map(|spans| ("the spans".to_owned(), spans)));
 

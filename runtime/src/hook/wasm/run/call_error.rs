@@ -46,7 +46,7 @@ pub enum CallError {
     Timeout { budget: Duration, kept: String },
     /// More controllers loop than there are places.
     #[error(
-        "the hook had run for {:.1}s when other hooks found no place to begin: it was ended, and the next call of its \
+        "the hook had run for {:.1}s while calls of other controllers could not begin: it was ended, and the next call of its \
          controller waits {:.0}s",
         used.as_secs_f64(), pause.as_secs_f64()
     )]

@@ -103,7 +103,10 @@ impl ReadyComponent {
                 charge_copied(store, answer.len())?;
                 store.data_mut().answer(answer)
             }
-            Err(message) => bail!("it returned an error: {}", shorten(&message, MAX_ERROR)),
+            Err(message) => {
+                charge_copied(store, message.len())?;
+                bail!("it returned an error: {}", shorten(&message, MAX_ERROR))
+            }
         }
     }
 }

@@ -12,11 +12,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::crowding::{Place, Places};
+use super::crowding::{Slot, Slots, TURN};
 use crate::sync::lock;
-
-/// A call that runs for so long waits behind the calls of other controllers before it goes on.
-pub(super) const TURN: Duration = Duration::from_millis(250);
 
 /// Calls that have begun, for each permit: those of many controllers that loop wait in their instances for the next turn.
 const BEGUN_PER_PERMIT: usize = 16;
@@ -28,8 +25,8 @@ const MAX_BEGUN: usize = 512;
 #[derive(Debug)]
 pub(super) struct Concurrency {
     permits: Arc<Semaphore>,
-    /// Of calls that have begun, each with an instance of the pool.
-    places: Places,
+    /// Each call that has begun has one, and an instance of the pool.
+    slots: Slots,
     /// Calls of one controller that have begun: hooks that keep their cores busy leave some to others.
     max_per_controller: usize,
     /// Controllers, at least those that have or want a permit.
@@ -51,7 +48,7 @@ pub(super) struct AdmittedCall {
     permits: Arc<Semaphore>,
     controller: Controller,
     _of_controller: Option<OwnedSemaphorePermit>,
-    place: Place,
+    slot: Slot,
 }
 
 /// A turn of one call, until dropped.
@@ -61,8 +58,13 @@ pub(super) struct Permit {
 }
 
 /// Calls that have begun at most, with so many permits.
-pub(super) fn max_begun(permits: usize) -> usize {
+fn max_begun(permits: usize) -> usize {
     (permits * BEGUN_PER_PERMIT).min(MAX_BEGUN).max(permits)
+}
+
+/// Calls whose instances there may be at once: one that is dropped while it runs gives its own back a little after its slot.
+pub(super) fn max_instances(permits: usize) -> usize {
+    max_begun(permits) + permits
 }
 
 impl Concurrency {
@@ -70,7 +72,7 @@ impl Concurrency {
     pub(super) fn new(permits: usize) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(permits)),
-            places: Places::new(max_begun(permits), TURN),
+            slots: Slots::new(max_begun(permits)),
             max_per_controller: (permits / 4).max(1),
             controllers: Mutex::default(),
         }
@@ -81,16 +83,16 @@ impl Concurrency {
         let controller = self.controller(controller);
         // No semaphore is ever closed.
         let of_controller = Arc::clone(&controller.permits).acquire_owned().await.ok();
-        loop {
-            let held_until = *lock(&controller.held_until);
-            match held_until.filter(|until| *until > Instant::now()) {
-                Some(until) => tokio::time::sleep_until(until).await,
-                None => break,
+        let slot = loop {
+            controller.until_not_held().await;
+            let slot = self.slots.take().await;
+            // Another call of the controller may have ended meanwhile.
+            if controller.held().is_none() {
+                break slot;
             }
-        }
-        let place = self.places.take().await;
+        };
         let permits = Arc::clone(&self.permits);
-        AdmittedCall { permits, controller, _of_controller: of_controller, place }
+        AdmittedCall { permits, controller, _of_controller: of_controller, slot }
     }
 
     fn controller(&self, name: &str) -> Controller {
@@ -111,35 +113,49 @@ impl Concurrency {
 
 impl Controller {
     fn is_idle(&self) -> bool {
-        Arc::strong_count(&self.permits) == 1
-            && lock(&self.held_until).is_none_or(|until| until <= Instant::now())
+        Arc::strong_count(&self.permits) == 1 && self.held().is_none()
+    }
+
+    fn held(&self) -> Option<Instant> {
+        lock(&self.held_until).filter(|until| *until > Instant::now())
+    }
+
+    async fn until_not_held(&self) {
+        while let Some(until) = self.held() {
+            tokio::time::sleep_until(until).await;
+        }
     }
 }
 
 impl AdmittedCall {
-    /// Waits for the next turn; `None`: another call is to have this one's place.
-    pub(super) async fn next_turn(&mut self) -> Option<Permit> {
-        self.place.wants_another_turn();
+    /// Waits for the first turn.
+    pub(super) async fn turn(&self) -> Permit {
+        turn(&self.permits, &self.controller).await
+    }
+
+    /// Waits for the next turn of a call that has run for so long; `None`: another call is to have its slot.
+    pub(super) async fn next_turn(&mut self, used: Duration) -> Option<Permit> {
+        self.slot.has_run(used);
         tokio::select! {
             biased;
-            () = self.place.is_wanted() => None,
-            permit = self.turn() => Some(permit),
+            () = self.slot.is_wanted(used) => None,
+            permit = turn(&self.permits, &self.controller) => Some(permit),
         }
     }
 
-    /// Waits for the first turn.
-    pub(super) async fn turn(&self) -> Permit {
-        // One call of each controller waits beside those of others, so that controllers take turns.
-        let turn = self.controller.turn.acquire().await;
-        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
-        drop(turn);
-        Permit { _permit: permit }
-    }
-
-    /// Lets the controller begin no other call for so long.
+    /// Lets the controller begin no other call for so long, at least.
     pub(super) fn hold_back(&self, pause: Duration) {
-        *lock(&self.controller.held_until) = Some(Instant::now() + pause);
+        let mut held_until = lock(&self.controller.held_until);
+        *held_until = (*held_until).max(Some(Instant::now() + pause));
     }
+}
+
+/// One call of each controller waits beside those of others, so that controllers take turns.
+async fn turn(permits: &Arc<Semaphore>, controller: &Controller) -> Permit {
+    let turn = controller.turn.acquire().await;
+    let permit = Arc::clone(permits).acquire_owned().await.ok();
+    drop(turn);
+    Permit { _permit: permit }
 }
 
 #[cfg(test)]

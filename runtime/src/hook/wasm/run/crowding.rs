@@ -1,6 +1,6 @@
-//! Places of calls that have begun: where there are too few, the call that has had the most turns is ended.
+//! Slots of calls that have begun: where all are taken, the call that has run longest is ended.
 //!
-//! A call keeps its place, with an instance of the pool, until it ends. So more controllers that loop than there are places
+//! A call keeps its slot, with an instance of the pool, until it ends. So more controllers that loop than there are slots
 //! would keep all others from the cores for as long as their timeouts allow.
 
 use std::collections::BTreeMap;
@@ -12,100 +12,119 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::sync::lock;
 
-/// The places.
+/// A call that runs for so long waits behind the calls of other controllers before it goes on.
+pub(super) const TURN: Duration = Duration::from_millis(250);
+
+/// A call that has run for less is not ended, so that a start of many controllers ends none.
+const LONG: Duration = Duration::from_secs(1);
+
+/// One of so many calls: fewer that are long are not why others find no slot.
+const FEW: usize = 8;
+
+/// The slots of all calls.
 #[derive(Debug)]
-pub(super) struct Places {
-    /// A call waits for a place so long before it asks for another one.
-    patience: Duration,
+pub(super) struct Slots {
+    number: usize,
     free: Arc<Semaphore>,
-    long: Arc<LongCalls>,
+    long: Arc<Mutex<LongCalls>>,
 }
 
-/// Calls that have had a turn and want another.
+/// Calls that have run for [`LONG`], by a number of their own: for how long, and how they learn that they are to end.
 #[derive(Debug, Default)]
-struct LongCalls(Mutex<ByNumber>);
-
-#[derive(Debug, Default)]
-struct ByNumber {
+struct LongCalls {
     next: u64,
-    calls: BTreeMap<u64, (u32, Arc<Notify>)>,
+    calls: BTreeMap<u64, (Duration, Arc<Notify>)>,
 }
 
-/// The place of one call, until dropped.
+/// The slot of one call, until dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Slot {
     _permit: Option<OwnedSemaphorePermit>,
-    all: Arc<LongCalls>,
-    /// Since its second turn.
+    free: Arc<Semaphore>,
+    all: Arc<Mutex<LongCalls>>,
+    /// The entry in [`LongCalls`], once the call has run for so long.
     long: Option<(u64, Arc<Notify>)>,
 }
 
-impl Places {
-    pub(super) fn new(number: usize, patience: Duration) -> Self {
-        Self { patience, free: Arc::new(Semaphore::new(number)), long: Arc::default() }
+impl Slots {
+    pub(super) fn new(number: usize) -> Self {
+        Self { number, free: Arc::new(Semaphore::new(number)), long: Arc::default() }
     }
 
-    /// Waits for a place: at once, and whenever its patience is over, one of the calls that have had a turn is ended.
-    pub(super) async fn take(&self) -> Place {
+    /// Waits for a slot.
+    pub(super) async fn take(&self) -> Slot {
         // No semaphore is ever closed.
         let permit = match Arc::clone(&self.free).try_acquire_owned() {
             Ok(permit) => Some(permit),
             Err(_) => self.take_from_another().await,
         };
-        Place { _permit: permit, all: Arc::clone(&self.long), long: None }
+        Slot { _permit: permit, free: Arc::clone(&self.free), all: Arc::clone(&self.long), long: None }
     }
 
     async fn take_from_another(&self) -> Option<OwnedSemaphorePermit> {
         let mut permit = pin!(Arc::clone(&self.free).acquire_owned());
         loop {
-            self.long.end_longest();
-            if let Ok(permit) = tokio::time::timeout(self.patience, &mut permit).await {
+            // One that is in its turn ends after it.
+            let patience = if self.end_longest() { 2 * TURN } else { TURN };
+            if let Ok(permit) = tokio::time::timeout(patience, &mut permit).await {
                 return permit.ok();
             }
         }
     }
-}
 
-impl LongCalls {
-    /// Asks the call that has had the most turns to end.
-    fn end_longest(&self) {
-        let mut all = lock(&self.0);
-        let longest = all.calls.iter().max_by_key(|(_, (turns, _))| *turns).map(|(number, _)| *number);
-        if let Some((_, ends)) = longest.and_then(|number| all.calls.remove(&number)) {
-            ends.notify_one();
+    /// Asks the call that has run longest to end. Short calls end by themselves: many of them, of hooks that are often called,
+    /// end none of the few long ones beside them.
+    fn end_longest(&self) -> bool {
+        let mut long = lock(&self.long);
+        if long.calls.len() < self.number / FEW {
+            return false;
         }
+        let longest = long.calls.iter().max_by_key(|(_, (used, _))| *used).map(|(number, _)| *number);
+        let Some((_, ends)) = longest.and_then(|number| long.calls.remove(&number)) else { return false };
+        ends.notify_one();
+        true
     }
 }
 
-impl Place {
-    /// The call has had a turn and wants another.
-    pub(super) fn wants_another_turn(&mut self) {
-        let mut all = lock(&self.all.0);
-        let Some((number, _)) = &self.long else {
-            let (number, ends) = (all.next, Arc::new(Notify::new()));
-            all.next += 1;
-            all.calls.insert(number, (1, Arc::clone(&ends)));
-            self.long = Some((number, ends));
+impl Slot {
+    /// The call has run for so long, and waits for its next turn.
+    pub(super) fn has_run(&mut self, used: Duration) {
+        if used < LONG {
             return;
-        };
-        if let Some((turns, _)) = all.calls.get_mut(number) {
-            *turns += 1;
         }
+        let mut all = lock(&self.all);
+        if let Some((number, _)) = &self.long {
+            if let Some((before, _)) = all.calls.get_mut(number) {
+                *before = used;
+            }
+            return;
+        }
+        let (number, ends) = (all.next, Arc::new(Notify::new()));
+        all.next += 1;
+        all.calls.insert(number, (used, Arc::clone(&ends)));
+        self.long = Some((number, ends));
     }
 
-    /// Ends once another call is to have the place.
-    pub(super) async fn is_wanted(&self) {
-        match &self.long {
-            Some((_, ends)) => ends.notified().await,
-            None => std::future::pending().await,
+    /// Ends once another call is to have the slot, and there is still no other one for it.
+    pub(super) async fn is_wanted(&mut self, used: Duration) {
+        loop {
+            match &self.long {
+                Some((_, ends)) => ends.notified().await,
+                None => std::future::pending().await,
+            }
+            if self.free.available_permits() == 0 {
+                return;
+            }
+            self.long = None;
+            self.has_run(used);
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         if let Some((number, _)) = &self.long {
-            lock(&self.all.0).calls.remove(number);
+            lock(&self.all).calls.remove(number);
         }
     }
 }

@@ -41,7 +41,7 @@ pub use crate::memory::Reservation;
 pub use call_error::CallError;
 use call_error::Failure;
 use component::ReadyComponent;
-use concurrency::{Concurrency, max_begun};
+use concurrency::{Concurrency, max_instances};
 use pool::{PerCall, engine, pool};
 use stopped_at::LastStop;
 use threads::{Conduct, HookThreads};
@@ -145,7 +145,7 @@ impl Runtime {
         let per_call = PerCall { instances: 1, memories: 1, tables: 1 };
         let modules = pool(settings, max_table_elements, 0, per_call);
         let per_call = PerCall { instances: MAX_INSTANCES, memories: MAX_MEMORIES, tables: MAX_TABLES };
-        let components = pool(settings, max_table_elements, max_begun(settings.concurrency), per_call);
+        let components = pool(settings, max_table_elements, max_instances(settings.concurrency), per_call);
         let engines = Engines {
             modules: engine(WasmKind::Module, modules)?,
             components: engine(WasmKind::Component, components)?,

@@ -3,7 +3,7 @@
 use wasmtime::{Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use super::RuntimeSettings;
-use super::concurrency::max_begun;
+use super::concurrency::max_instances;
 use crate::hook::wasm::compile::{CodeTarget, WasmKind, engine_config};
 
 /// An engine with a pool of instances; without one where the address space for it is missing.
@@ -32,7 +32,7 @@ pub(super) fn pool(
     per_call: PerCall,
 ) -> PoolingAllocationConfig {
     let count =
-        |per_call: usize| u32::try_from(max_begun(settings.concurrency) * per_call).unwrap_or(u32::MAX);
+        |per_call: usize| u32::try_from(max_instances(settings.concurrency) * per_call).unwrap_or(u32::MAX);
     let each = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let mut pool = PoolingAllocationConfig::new();
     // Each function that a table can hold takes some bytes of the instance.

@@ -8,14 +8,17 @@ use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
 use super::call_error::Failure;
-use super::concurrency::{AdmittedCall, Permit, TURN};
+use super::concurrency::{AdmittedCall, Permit};
+use super::crowding::TURN;
 use super::slices::{Slice, Sliced};
 use super::watchdog::{GRACE, Watch};
 
-/// A controller is held back for so many times as long as its call kept a thread, or ran before others needed its place, up
-/// to a bound.
+/// A controller is held back for so many times as long as its call kept a thread, up to a bound.
 const HELD_BACK_FACTOR: u32 = 10;
 const MAX_HELD_BACK: Duration = Duration::from_mins(5);
+
+/// A controller is held back for so long where others needed the slot of its call.
+const CROWDED_OUT_PAUSE: Duration = Duration::from_mins(1);
 
 /// The turns of a call, the first of which it has.
 pub(super) struct CallTurns {
@@ -59,7 +62,7 @@ impl CallTurns {
             }
             // Others may run before it goes on.
             self.permit = None;
-            self.permit = self.begun.next_turn().await;
+            self.permit = self.begun.next_turn(used).await;
             if self.permit.is_none() {
                 break Err(self.crowded_out(used));
             }
@@ -68,11 +71,10 @@ impl CallTurns {
         Ran { ended, longest_slice: run.longest, turns: self }
     }
 
-    /// Others have the place: the controller would only take it back.
+    /// Another call has the slot. The controller waits, or its next call would take the slot back.
     fn crowded_out(&self, used: Duration) -> Failure {
-        let pause = (used * HELD_BACK_FACTOR).min(MAX_HELD_BACK);
-        self.begun.hold_back(pause);
-        Failure::CrowdedOut { used, pause }
+        self.begun.hold_back(CROWDED_OUT_PAUSE);
+        Failure::CrowdedOut { used, pause: CROWDED_OUT_PAUSE }
     }
 
     fn timed_out(&self, used: Duration, longest_busy: Duration) -> Failure {
@@ -118,20 +120,37 @@ mod tests {
         CallTurns::first(begun, timeout).await.run(watch, run).await.ended
     }
 
+    /// Controllers that call again and again: each call runs for so long, or for ever.
+    fn restless(
+        calls: &Arc<Concurrency>,
+        controllers: std::ops::Range<u32>,
+        run: Option<Duration>,
+    ) -> tokio::task::JoinSet<()> {
+        let mut all = tokio::task::JoinSet::new();
+        for number in controllers {
+            let (calls, name) = (Arc::clone(calls), format!("restless-{number}"));
+            all.spawn(async move {
+                loop {
+                    let run = async {
+                        match run {
+                            Some(run) => Ok(tokio::time::sleep(run).await),
+                            None => loops().await,
+                        }
+                    };
+                    drop(call(&calls, &name, Duration::from_mins(1), run).await);
+                }
+            });
+        }
+        all
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_neighbour_waits_a_turn_for_each_four_controllers_that_loop() {
         for controllers in [4, 40, 64, 65, 100, 300] {
             let calls = Arc::new(Concurrency::new(4));
-            let loops = (0..controllers).map(|number| {
-                let calls = Arc::clone(&calls);
-                tokio::spawn(async move {
-                    loop {
-                        let name = format!("loops-{number}");
-                        drop(call(&calls, &name, Duration::from_mins(1), loops()).await);
-                    }
-                })
-            });
-            let loops: Vec<_> = loops.collect();
+            let _loops = restless(&calls, 0..controllers, None);
+            // All loops are under way before the neighbour comes, and those that find no slot have had one.
+            tokio::time::sleep(Duration::from_mins(2)).await;
             for _ in 0..40 {
                 tokio::time::sleep(Duration::from_millis(777)).await;
                 let asked = Instant::now();
@@ -140,39 +159,41 @@ mod tests {
                 let bound = controllers / 4 * (TURN + Duration::from_millis(20));
                 assert!(asked.elapsed() <= bound, "{controllers}: {:?}", asked.elapsed());
             }
-            loops.iter().for_each(tokio::task::JoinHandle::abort);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_calls_find_no_place_the_longest_is_ended_and_its_controller_waits() {
-        let calls = Arc::new(Concurrency::new(1));
-        let minute = Duration::from_mins(1);
+    async fn hooks_that_are_often_called_end_no_long_call_of_another_controller() {
+        let calls = Arc::new(Concurrency::new(4));
+        let _often = restless(&calls, 0..100, Some(Duration::from_millis(900)));
+        for _ in 0..5 {
+            let long = async { Ok(tokio::time::sleep(Duration::from_secs(2)).await) };
+            call(&calls, "honest", Duration::from_secs(10), long).await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_calls_find_no_slot_the_longest_is_ended_and_its_controller_waits() {
+        let (calls, minute) = (Arc::new(Concurrency::new(1)), Duration::from_mins(1));
         let mut longest = pin!(call(&calls, "longest", minute, loops()));
         tokio::time::timeout(Duration::from_secs(2), &mut longest).await.unwrap_err();
-        let others: Vec<_> = (1..16)
-            .map(|number| {
-                let calls = Arc::clone(&calls);
-                tokio::spawn(async move { call(&calls, &format!("other-{number}"), minute, loops()).await })
-            })
-            .collect();
-        // All places are taken, and no call wants to begin.
+        let mut others: Vec<_> = (1..16).map(|number| restless(&calls, number..number + 1, None)).collect();
+        // All slots are taken, and no call wants to begin.
         tokio::time::timeout(Duration::from_secs(5), &mut longest).await.unwrap_err();
-        assert!(others.iter().all(|other| !other.is_finished()));
-        let one = tokio::spawn({
-            let calls = Arc::clone(&calls);
-            async move { call(&calls, "one", minute, async { Ok(()) }).await }
-        });
-        let ended = longest.await.unwrap_err();
-        let held = Instant::now();
-        let Failure::CrowdedOut { used, pause } = ended else { panic!("{ended:?}") };
-        assert!(used >= Duration::from_secs(2) && pause == used * HELD_BACK_FACTOR, "{used:?} {pause:?}");
-        one.await.unwrap().unwrap();
-        assert!(others.iter().all(|other| !other.is_finished()), "one place was enough");
-        let next = call(&calls, "longest", minute, async { Ok(()) });
-        others.iter().for_each(tokio::task::JoinHandle::abort);
-        next.await.unwrap();
-        assert!(held.elapsed() + TURN >= pause, "{:?} of {pause:?}", held.elapsed());
+        let one = call(&calls, "one", minute, async { Ok(()) });
+        let (ended, one) = tokio::join!(
+            async {
+                let ended = longest.await.unwrap_err();
+                (ended, Instant::now())
+            },
+            one
+        );
+        one.unwrap();
+        let (Failure::CrowdedOut { used, pause }, ended_at) = ended else { panic!("{ended:?}") };
+        assert!(used >= Duration::from_secs(2) && pause == CROWDED_OUT_PAUSE, "{used:?} {pause:?}");
+        others.clear();
+        call(&calls, "longest", minute, async { Ok(()) }).await.unwrap();
+        assert!(ended_at.elapsed() >= pause, "{:?} of {pause:?}", ended_at.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
