@@ -14,8 +14,8 @@ use crate::{guests, runners};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Only experiments with this in their name
-    name: Option<String>,
+    /// Only experiments with one of these in their names
+    names: Vec<String>,
     /// Runs each so many times
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: usize,
@@ -38,13 +38,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for _ in 0..options.repeat {
         let mut sandbox = cargo(&["test", "--workspace", "--test", "sandbox", "--"]);
         // The table alone, or the list, goes to the standard output.
-        run_cargo(sandbox.args(&options.name).stdout(io::stderr()))?;
+        run_cargo(sandbox.args(&options.names).stdout(io::stderr()))?;
     }
     let mut suite = cargo(&["test", "--workspace", "--test", "suite", "--", "--attack"]);
     if env::var_os("METAHOOK_BIN").is_none() {
         suite.env("METAHOOK_BIN", server);
     }
-    suite.arg(format!("--repeat={}", options.repeat)).args(&options.name);
+    suite.arg(format!("--repeat={}", options.repeat)).args(&options.names);
     for (flag, is_set) in [("--json", options.json), ("--short", options.short)] {
         suite.args(is_set.then_some(flag));
     }
