@@ -1,9 +1,10 @@
 //! Concurrency of calls: controllers take turns, and no controller has all permits.
 //!
 //! There is a fixed number of permits, by default two per core, and a call runs only while it holds one. A call that runs for
-//! longer than [`TURN`] hands its permit on and waits for the next, so that what a hook takes of a core depends on how many
-//! controllers want it, and not on the limits of its controller. Waiting controllers are served round robin, and none has more
-//! than a quarter of the permits (at least one): what its hooks do to a core they never do to all cores.
+//! longer than [`TURN`](super::crowding::TURN) hands its permit on and waits for the next, so that what a hook takes of a core
+//! depends on how many controllers want it, and not on the limits of its controller. Waiting controllers are served round
+//! robin, and none has more than a quarter of the permits (at least one): what its hooks do to a core they never do to all
+//! cores.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::crowding::{Slot, Slots, TURN};
+use super::crowding::{Slot, Slots};
 use crate::sync::lock;
 
 /// Calls that have begun, for each permit: those of many controllers that loop wait in their instances for the next turn.

@@ -132,10 +132,9 @@ mod tests {
             all.spawn(async move {
                 loop {
                     let run = async {
-                        match run {
-                            Some(run) => Ok(tokio::time::sleep(run).await),
-                            None => loops().await,
-                        }
+                        let Some(run) = run else { return loops().await };
+                        tokio::time::sleep(run).await;
+                        Ok(())
                     };
                     drop(call(&calls, &name, Duration::from_mins(1), run).await);
                 }
@@ -167,7 +166,10 @@ mod tests {
         let calls = Arc::new(Concurrency::new(4));
         let _often = restless(&calls, 0..100, Some(Duration::from_millis(900)));
         for _ in 0..5 {
-            let long = async { Ok(tokio::time::sleep(Duration::from_secs(2)).await) };
+            let long = async {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                Ok(())
+            };
             call(&calls, "honest", Duration::from_secs(10), long).await.unwrap();
         }
     }
