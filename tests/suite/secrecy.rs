@@ -135,7 +135,7 @@ pub(crate) async fn secrets_are_in_no_log_event_metric_or_status(test: &mut Fixt
     let mut texts = seen_inside(test, inspected).await?;
     let of_the_child = |asked: &Asked| {
         let spans = String::from_utf8_lossy(&asked.bytes);
-        spans.contains("update object") && spans.contains("Secret") && spans.contains("child")
+        spans.contains("replace object") && spans.contains("Secret") && spans.contains("child")
     };
     collector.until_asked("with the span of a Secret", of_the_child).await?;
     let spans = collector.asked().into_iter().map(|asked| String::from_utf8_lossy(&asked.bytes).into_owned());
@@ -174,7 +174,7 @@ pub(crate) async fn secrets_are_in_no_log_event_metric_or_status(test: &mut Fixt
 async fn seen_inside(test: &mut Fixture, server: SocketAddr) -> Result<Vec<(String, String)>> {
     let mut texts = Vec::new();
     let kind = kind(test);
-    until_explained(test, server, [&kind, "a"], &["update", "Secret "]).await?;
+    until_explained(test, server, [&kind, "a"], &["replace", "Secret "]).await?;
     until_explained(test, server, ["secret", "decorated"], &["sync hook"]).await?;
     for object in [[kind.as_str(), "a"], ["secret", "child"], ["secret", "decorated"]] {
         let said = explain(test, server, object, &["-o", "json", "--count=100"]).await?;
