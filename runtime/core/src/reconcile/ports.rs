@@ -2,6 +2,24 @@
 //!
 //! The server answers them from its caches, its hooks and the API server; the commands of authors and the laws of this crate
 //! answer them from memory. A port that waits gives a future; all others answer at once.
+//!
+//! # Flow
+//! The sequence reads with [`Observe`], asks hooks with [`CallHooks`], and writes with [`CarryOut`]. [`Remember`] keeps what the
+//! next reconcile of the parent needs, [`Record`] takes the facts that people and metrics are shown, and [`Charge`] bounds the
+//! memory on the way.
+//!
+//! # Guarantees
+//! What the sequence gives a world: it takes the hooks once in a reconcile, charges memory before it uses it, records the number
+//! of deletions before the first of them, and makes no write of a plan before the whole plan is made.
+//!
+//! # Assumptions
+//! What the sequence expects of a world: its reads may be older than the API server, and never older than a write that this
+//! world has answered. A write that fails has changed nothing, or says so in its error. One parent is reconciled by one reconcile
+//! at a time.
+//!
+//! # Errors
+//! An error of a port ends the reconcile, or the part that needs its answer, and says whether and when the parent is tried again
+//! ([`PortError`], [`WriteError`]).
 
 use std::future::Future;
 use std::sync::Arc;
