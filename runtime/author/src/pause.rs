@@ -62,7 +62,7 @@ pub struct Changed {
 pub enum Shown {
     /// It has shown the change.
     Yes,
-    /// Of several controllers that may reconcile the object, these have not, within the time.
+    /// Several controllers may reconcile the object, and these have not shown the change within the time.
     ButBy(Vec<String>),
     /// It has not, within the time; with why that could not be seen, if it could not.
     NotYet(Option<String>),

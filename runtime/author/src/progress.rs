@@ -71,7 +71,7 @@ impl Progress {
         Step(thread::Builder::new().spawn(teller).ok().map(|teller| (done, teller)))
     }
 
-    /// Of so many items none is done yet.
+    /// Begins to count done items, of `total`.
     pub fn done_items(&self, total: usize) -> DoneItems {
         DoneItems { progress: self.clone(), total, done: 0, shown_at: Instant::now() }
     }

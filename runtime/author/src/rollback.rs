@@ -155,7 +155,7 @@ enum Next {
     /// Parents settle with it, or fail.
     Settle {
         fails: bool,
-        /// What is left.
+        /// Message about how many parents have settled.
         why: String,
     },
     /// All parents have settled, so many.
@@ -191,7 +191,7 @@ fn next(controller: &Value, hooks: &[HookName], digest: &str) -> Next {
     Next::Settle { fails: failing > 0, why }
 }
 
-/// What was seen since a version was put back.
+/// Observations since a version was put back.
 struct Seen {
     last: Next,
     since: Instant,

@@ -61,7 +61,7 @@ pub enum LoadError {
     NoRunner { file: PathBuf, language: Language, runner: PathBuf },
 }
 
-/// What an author reads who waits for an interpreter.
+/// Message to an author who waits for an interpreter.
 fn said(compilation: &RunnerCompilation) -> String {
     match compilation {
         RunnerCompilation::Begins { language, code, refused } => {

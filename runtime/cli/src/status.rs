@@ -83,7 +83,7 @@ impl Status {
     }
 }
 
-/// What is shown.
+/// Controllers that the command shows: all, or one.
 enum Shown {
     All(Box<ApiClient>),
     One(Box<StatusReader>),

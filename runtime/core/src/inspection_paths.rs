@@ -9,7 +9,7 @@ pub const RECONCILES: &str = "/v1/reconciles";
 /// How a controller stands.
 pub const CONTROLLER: &str = "/v1/controller";
 
-/// What the controllers of a kind count.
+/// Counts of the controllers of a kind.
 pub const CONTROLLERS: &str = "/v2/controllers";
 
 /// A page of the list of a controller's parents.

@@ -76,7 +76,7 @@ fn read(review: &str) -> Value {
     serde_json::from_str(review).unwrap_or_default()
 }
 
-/// What a review of access says.
+/// Whether a review allows the access.
 pub(crate) fn is_allowed(review: &Value) -> bool {
     review.pointer("/status/allowed") == Some(&Value::Bool(true))
 }
@@ -119,7 +119,7 @@ pub(crate) async fn message(
     )
 }
 
-/// What tells `metahook rbac` the server's account, where it is another one than the command takes it for.
+/// Flags that give `metahook rbac` the server's account, where it is not the one that the command assumes.
 fn server_flags(user: &str) -> String {
     let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
     let Some((namespace, name)) = account else { return String::new() };

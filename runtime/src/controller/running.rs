@@ -105,7 +105,7 @@ impl RunningParts {
         filter.page(found, |parent| self.parts.first()?.0.data.traces.latest_of(parent))
     }
 
-    /// What it counts, for rates.
+    /// Counts of the controller, for rates.
     pub(crate) fn counts(&self) -> ControllerCounts {
         let first = self.parts.first();
         first.map(|(first, _)| ControllerCounts::of(&first.data.meter.counts())).unwrap_or_default()

@@ -219,7 +219,7 @@ impl Inspection {
         Ok(ControllerAnswer { version: version(), running: Some(overview) })
     }
 
-    /// What all controllers of a kind count.
+    /// Counts of all controllers of a kind.
     fn controllers(&self, asked: &Asked<'_>) -> Result<ControllersAnswer, Refusal> {
         let running = self.running.all(kind_of(&asked.object)?);
         let running = running.iter().map(|one| (one.name().to_owned(), one.counts())).collect();

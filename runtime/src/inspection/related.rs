@@ -1,4 +1,4 @@
-//! What traces tell of related objects: their names and numbers are for users who may list them.
+//! Names and numbers of related objects in traces: only users who may list these objects see them.
 
 use metahook_core::trace::{Hidden, ReconcileTrace, TracedObject, TracedStep};
 

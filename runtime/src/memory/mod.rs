@@ -61,7 +61,7 @@ pub(crate) struct MemoryTooLarge {
     max: u64,
 }
 
-/// What traces have to leave of the budget: less, and no reconcile goes on.
+/// Bytes of the budget that traces have to leave: with less, no reconcile goes on.
 const MIN_BUDGET: u64 = 1 << 20;
 
 /// The traces of reconciles would leave reconciles nothing of the budget.

@@ -1,4 +1,4 @@
-//! What the environment says about the collector, as far as the SDK does not read it.
+//! Settings of the collector from the environment, as far as the SDK does not read them.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

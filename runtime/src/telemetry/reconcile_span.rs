@@ -21,7 +21,7 @@ tokio::task_local! {
 pub(crate) struct ReconcileSpan {
     tracer: SdkTracer,
     began: SystemTime,
-    /// The same moment by the clock of the steps.
+    /// Time at which the span began, by the clock of the steps.
     clock: Duration,
     context: OnceLock<Context>,
 }
@@ -107,7 +107,7 @@ thread_local! {
     pub(crate) static ATTRIBUTES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// What is said of a span; tests count its attributes.
+/// Returns the facts of a span as they are; tests count its attributes.
 fn made(facts: SpanFacts) -> SpanFacts {
     #[cfg(test)]
     ATTRIBUTES.set(ATTRIBUTES.get() + facts.attributes.len());

@@ -14,7 +14,7 @@ use super::file;
 use crate::documents;
 use crate::yaml;
 
-/// What a file does not name is as in a simulation.
+/// Input of a call beside its request. Values that the file does not name are as in a simulation.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CallInput {
     pub(crate) hook: Option<HookName>,

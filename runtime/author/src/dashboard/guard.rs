@@ -82,7 +82,7 @@ impl AccessKey {
         format!("http://127.0.0.1:{}/?{KEY_FIELD}={}", self.port, self.key)
     }
 
-    /// What precedes the path of each page, such as `/6f0c55d1`.
+    /// Prefix of the path of each page, such as `/6f0c55d1`.
     pub(super) fn prefix(&self) -> String {
         format!("/{}", self.prefix)
     }

@@ -30,7 +30,7 @@ const API_TIMEOUT: Duration = Duration::from_secs(8);
 /// All controllers.
 pub(super) struct Cluster {
     pub(super) controllers: Vec<RunningLine>,
-    /// What could not be read.
+    /// Errors of the parts that could not be read.
     pub(super) gaps: Vec<String>,
 }
 
@@ -141,7 +141,7 @@ impl Dashboard {
     }
 }
 
-/// What is read from the API server, unless it is late.
+/// Result of a read from the API server, or an error where it is late.
 async fn in_time<T, E: Into<PageError>>(read: impl Future<Output = Result<T, E>>) -> Result<T, PageError> {
     match tokio::time::timeout(API_TIMEOUT, read).await {
         Ok(read) => read.map_err(Into::into),

@@ -32,7 +32,7 @@ struct Sample {
     calls: u64,
 }
 
-/// What happened lately.
+/// Recent rates of reconciles and calls.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Rates {
     /// Reconciles a second, but those of settled parents; `None`: there is one sample alone.

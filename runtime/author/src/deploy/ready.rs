@@ -1,4 +1,4 @@
-//! What `metahook apply` waits for: a server runs each controller as it is written, and its parents do not fail.
+//! Wait of `metahook apply` until a server runs each controller as it is written, and its parents do not fail.
 
 use std::collections::BTreeMap;
 use std::io::Write;

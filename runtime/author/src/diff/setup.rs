@@ -156,7 +156,7 @@ async fn with_live(
     Ok((document, instructions))
 }
 
-/// Of every hook that a digest is pinned for, the module or script has this digest.
+/// Checks that each module or script has the digest that is pinned for its hook, if any.
 fn pins_hold(spec: &CheckedSpec, files: &HookFiles) -> Result<(), DiffError> {
     for (hook, enabled) in spec.common().hooks.iter() {
         let HookTarget::Wasm(wasm) = &enabled.target else { continue };

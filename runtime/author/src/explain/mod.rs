@@ -97,7 +97,7 @@ async fn find_kind(
     Ok(object_names::find_kind(discovery, kind, "reconciles or makes", served).await?)
 }
 
-/// What all servers know of an object, also those that are not reached yet.
+/// Answers of all servers about an object, also of those that are not reached yet.
 async fn explain_object(
     inspector: &Inspector,
     servers: &mut Servers,

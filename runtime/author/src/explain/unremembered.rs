@@ -84,7 +84,7 @@ struct Candidate {
     object: TracedObject,
     /// Its rules, or its finalizer, select the object.
     selects: bool,
-    /// What its status says where it is not ready.
+    /// Reason and message in the controller's status, where it is not ready.
     why: Option<String>,
     ignoring: Option<Ignoring>,
 }
@@ -155,7 +155,7 @@ impl Explainer {
     }
 }
 
-/// What the status of a controller says where it is not ready.
+/// Reason and message in the status of a controller, where it is not ready.
 fn not_ready(controller: &Value) -> Option<String> {
     let status = controllers::status(controller);
     let ready = ConditionType::Ready.as_str();

@@ -281,7 +281,7 @@ impl<T> HookModules<T> {
         self.named.iter().chain(&self.built).chain(self.by_place.values())
     }
 
-    /// The same places with something else at each.
+    /// Copy of the places, with another value at each.
     pub fn map<U>(&self, of: impl Fn(&T) -> Option<U>) -> HookModules<U> {
         let by_place = self.by_place.iter().filter_map(|(place, it)| Some((place.clone(), of(it)?)));
         HookModules {

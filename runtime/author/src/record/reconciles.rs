@@ -63,7 +63,7 @@ pub struct Recorder {
     servers: Servers,
     object: TracedObject,
     controller: Value,
-    /// What the server is asked beside the controller.
+    /// Fields of the question to the server, beside the controller.
     more: Vec<(&'static str, String)>,
     has_asked: bool,
     /// Since when no server answers.

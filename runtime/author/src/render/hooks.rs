@@ -28,7 +28,7 @@ pub(crate) struct HookSet {
 
 /// The time that calls of modules begin at.
 enum Clock {
-    /// The same in each run: by the number of calls so far.
+    /// Time that depends on the number of calls so far alone: it is the same in each run.
     Simulated(AtomicU64),
     Real,
 }

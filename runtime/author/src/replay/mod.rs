@@ -40,7 +40,7 @@ pub enum ReplayError {
     Load(#[from] LoadError),
 }
 
-/// What a file has.
+/// Content of a recording.
 #[derive(Debug, Default)]
 pub struct Recorded {
     /// The controller's kind and name.
@@ -174,7 +174,7 @@ pub struct ReplaySummary {
     pub same: usize,
     pub different: usize,
     pub not_made: usize,
-    /// Of the calls that were made again.
+    /// Instructions that the recording has for the calls that were made again.
     pub recorded_instructions: u64,
     pub instructions: u64,
 }

@@ -67,7 +67,7 @@ pub struct ControllerLine {
     pub parents: Option<i64>,
     pub failing: Option<i64>,
     pub paused: Option<i64>,
-    /// What needs attention although nothing fails.
+    /// Remarks on what needs attention although nothing fails.
     pub attention: Vec<Attention>,
     /// The time since a server wrote its status.
     #[serde(rename = "seenSeconds", serialize_with = "seconds")]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use self::counts::ControllerCounts;
 use crate::controller_metrics::{BUCKETS, ControllerMetrics, Durations};
 
-/// What the server answers about a controller.
+/// The server's answer about a controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerAnswer {
@@ -23,7 +23,7 @@ pub struct ControllerAnswer {
     pub running: Option<ControllerOverview>,
 }
 
-/// What the server answers about all controllers of a kind.
+/// The server's answer about all controllers of a kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ControllersAnswer {
     /// That of the server.
@@ -126,7 +126,7 @@ pub struct ParentGroup {
     /// The category of a failure; empty for what waits.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub category: String,
-    /// Of the first parent; empty where the server no longer remembers it.
+    /// Message of the first parent; empty where the server no longer remembers it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     pub count: usize,
@@ -142,7 +142,7 @@ pub struct ParentGroup {
 #[serde(rename_all = "camelCase")]
 pub struct ThrottledParent {
     pub parent: String,
-    /// What changes each time.
+    /// Reason why the parent does not settle.
     pub why: String,
     /// Milliseconds until its next reconcile; `None`: it is due, or runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]

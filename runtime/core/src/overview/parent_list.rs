@@ -9,7 +9,7 @@ use crate::trace::{Hidden, ReconcileTrace, TraceEnd, TracedObject};
 /// Parents of a page.
 pub const PAGE: usize = 100;
 
-/// What the server answers about the parents of a controller.
+/// The server's answer about the parents of a controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParentsAnswer {
     /// That of the server.

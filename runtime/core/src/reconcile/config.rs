@@ -68,7 +68,7 @@ pub struct HookConfig {
     pub max_memory: usize,
 }
 
-/// What versions of hooks keep from a parent's related objects; nothing of one without a namespace.
+/// Limits that versions of hooks set on a parent's related objects; none for a parent without a namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RelatedLimits {
     /// The customize hook, of version v1, selects objects of the parent's namespace alone.
@@ -83,7 +83,7 @@ impl ControllerConfig {
         self.hooks.get(name).unwrap_or(&self.hooks.sync)
     }
 
-    /// What versions of hooks keep from a parent's related objects; `asked`: the hook that is shown them.
+    /// Limits that versions of hooks set on a parent's related objects; `asked`: the hook that is shown them.
     pub(crate) fn related_limits(&self, parent: &Object, asked: HookName) -> RelatedLimits {
         let is_v1 = |hook: &HookConfig| hook.version == HookVersion::V1 && !parent.key.namespace.is_empty();
         RelatedLimits {

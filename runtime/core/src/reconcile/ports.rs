@@ -9,13 +9,12 @@
 //! memory on the way.
 //!
 //! # Guarantees
-//! What the sequence gives a world: it takes the hooks once in a reconcile, charges memory before it uses it, records the number
-//! of deletions before the first of them, and makes no write of a plan before the whole plan is made.
+//! The sequence takes the hooks once in a reconcile, charges memory before it uses it, records the number of deletions before
+//! the first of them, and makes no write of a plan before the whole plan is made.
 //!
 //! # Assumptions
-//! What the sequence expects of a world: its reads may be older than the API server, and never older than a write that this
-//! world has answered. A write that fails has changed nothing, or says so in its error. One parent is reconciled by one reconcile
-//! at a time.
+//! The reads of a world may be older than the API server, and are never older than a write that this world has answered. A
+//! write that fails has changed nothing, or says so in its error. One parent is reconciled by one reconcile at a time.
 //!
 //! # Errors
 //! An error of a port ends the reconcile, or the part that needs its answer, and says whether and when the parent is tried again
@@ -327,7 +326,7 @@ pub struct HookAnswer {
     pub usage: Option<Usage>,
 }
 
-/// What a reconcile looks for related objects for.
+/// Purpose of a look-up of related objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RelatedQuery {
     /// The hook that is shown the objects.
@@ -361,7 +360,7 @@ pub struct WriteAnswer {
     pub changed: bool,
     /// The object as the API server answered; `None` where it is gone.
     pub object: Option<Arc<Object>>,
-    /// What the API server warns of.
+    /// Warnings of the API server.
     pub warnings: Vec<String>,
 }
 

@@ -56,7 +56,7 @@ pub enum Step {
         verb: &'static str,
         id: ObjectId,
         reason: Option<String>,
-        /// What the API server warns of.
+        /// Warnings of the API server.
         warnings: Vec<String>,
         end: WriteEnd,
     },
@@ -82,14 +82,14 @@ pub struct StepTime {
     pub ended: Duration,
 }
 
-/// What became of a look-up of related objects.
+/// Result of a look-up of related objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Looked {
     /// Answers of the customize hook; none where the controller has no such hook.
     pub answers: usize,
     /// Those that were given to earlier reconciles.
     pub earlier: usize,
-    /// Of all calls together.
+    /// Usage of all calls together.
     pub usage: Option<Usage>,
     pub rules: usize,
     pub objects: usize,
@@ -129,7 +129,7 @@ pub enum WriteEnd {
     Failed(String),
 }
 
-/// What a plan decides about each child.
+/// Decisions of a plan about each child.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decisions {
     /// Children that are written, by the verb.

@@ -16,7 +16,7 @@ pub const MAX_BYTES: usize = 8 << 20;
 
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is recorded.
+/// Subject of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     /// Its kind and name.

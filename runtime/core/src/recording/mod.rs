@@ -33,7 +33,7 @@ pub enum RecordedLine {
     Call(Box<RecordedCall>),
     /// A reconcile ended. Calls of its attempts come before it.
     Reconcile(Box<ReconcileTrace>),
-    /// What the cluster stores of a hook that was called.
+    /// A hook that was called, as the cluster stores it.
     Hook(RecordedHook),
     /// The CustomResourceDefinition of a kind.
     Definition(Box<Value>),

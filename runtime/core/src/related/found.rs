@@ -1,4 +1,4 @@
-//! What each rule of a customize hook finds, for people: a rule that finds nothing is a frequent slip.
+//! Findings of each rule of a customize hook, for people: a rule that finds nothing is a frequent slip.
 
 use std::fmt;
 

@@ -19,7 +19,7 @@ pub struct WaitingRollouts(BTreeMap<Key, Waiting>);
 #[derive(Debug)]
 struct Waiting {
     child: ObjectId,
-    /// What the child lacks.
+    /// Reason why the child is not ready.
     why: String,
     since: Duration,
 }

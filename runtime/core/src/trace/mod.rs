@@ -39,7 +39,7 @@ const UNREVIEWED: &str = " (there are too many to ask whether you may list it)";
 /// Namespaces of related objects that a trace tells apart for its end.
 const MAX_REACHES: usize = 10;
 
-/// What the server answers about an object.
+/// The server's answer about an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explained {
@@ -131,7 +131,7 @@ pub enum Hidden {
     Unreviewed,
 }
 
-/// What is known of a reconcile beside its steps.
+/// Facts about a reconcile beside its steps.
 #[derive(Debug)]
 pub struct Reconciled<'a> {
     /// Its kind and name.

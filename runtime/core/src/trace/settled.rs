@@ -10,7 +10,7 @@ use super::{Hidden, MAX_MESSAGE, RELATED_CHANGED, TracedObject, message};
 use crate::object::id::ObjectId;
 use crate::reconcile::trigger::ReconcileCause;
 
-/// What a related object takes beside itself and its names: the counts of those who share these three.
+/// Bytes that a related object takes beside itself and its names: the reference counts of these three.
 const SHARED: usize = 3 * 2 * size_of::<usize>();
 
 /// Triggers since the latest trace of a parent that changed nothing, as the server answers them.
@@ -61,7 +61,7 @@ impl SettledCount {
         self.related = cause.related;
     }
 
-    /// What the cause takes; the count itself has its place beside the traces.
+    /// Bytes that the cause takes; the count itself has its place beside the traces.
     pub(super) fn bytes(&self) -> usize {
         let text = match &self.cause {
             Cow::Owned(cause) => cause.capacity(),

@@ -45,7 +45,7 @@ pub enum TracedStep {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
-    /// What is to be done about the children.
+    /// The plan for the children was made.
     Planned {
         writes: Vec<PlannedWrite>,
         left: Vec<LeftChild>,
@@ -71,7 +71,7 @@ pub enum TracedStep {
         object: TracedObject,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// What the API server warns of.
+        /// Warnings of the API server.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         warnings: Vec<String>,
         end: TracedWriteEnd,

@@ -1,20 +1,20 @@
-//! What rquickjs has for modules alone or not at all: scripts and modules to bytecode, and bytecode to values.
+//! Functions that rquickjs lacks, or has for modules alone: scripts and modules to bytecode, and bytecode to values.
 #![allow(unsafe_code, reason = "calls of QuickJS that rquickjs does not wrap")]
 
 use rquickjs::{Ctx, Error, Result, Value, qjs};
 
-/// What a source text is.
+/// Kind of a source text.
 #[derive(Clone, Copy)]
 pub(crate) enum SourceKind {
     Module,
     Script,
 }
 
-/// What bytecode has become.
+/// Result of running bytecode.
 pub(crate) enum Loaded<'js> {
     /// A module's names, and the promise of its top level.
     Module { namespace: Value<'js>, done: Value<'js> },
-    /// What a script's last expression gave.
+    /// Value of a script's last expression.
     Script(Value<'js>),
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `<controller> compile <file>` makes bytecode of the script on stdin. `<controller> <hook> <file>` runs the bytecode in
 //! /hook/.code, calls the script's function for the hook with the request on stdin, and writes the answer to stdout.
-//! What the script prints goes to stderr, which is the log. A number behind the file is the budget that a call before used up: an
+//! The script prints to stderr, which is the log. A number behind the file is the budget that a call before used up: an
 //! error stops this one on its way, and says where.
 
 mod bytecode;

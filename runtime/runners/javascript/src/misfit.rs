@@ -20,7 +20,7 @@ pub(crate) struct Misfit {
     pub(crate) path: String,
 }
 
-/// What is looked at besides what costs little.
+/// Checks of an answer beside those that cost little.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Look<'a> {
     /// Halves of surrogate pairs.
@@ -84,7 +84,7 @@ impl<'js> Level<'js> {
     }
 }
 
-/// What the walk makes of a value.
+/// Result of the walk for one value.
 enum Seen<'js> {
     Fits,
     Flaw(String),
@@ -178,7 +178,7 @@ impl<'js> Walk<'js, '_> {
         self.look.rounded.filter(|rounded| rounded.has(number)).map(|_| "a rounded integer".to_owned())
     }
 
-    /// What JSON writes in the place of an object with a method toJSON, which is not asked again.
+    /// Checks the value that JSON writes in place of an object with a method toJSON. A toJSON of that value is not called.
     fn instead(&self, value: &Value<'js>, around: &[Level<'js>], is_item: bool) -> Result<Seen<'js>> {
         let key = match around.last().map(|level| &level.key) {
             Some(Key::Name(name)) => name.to_string().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! What is asked of a runner: a script's bytecode, and the answer of one of its hooks.
+//! Tasks of a runner: the bytecode of a script, and the answer of one of its hooks.
 
 use rquickjs::{Ctx, Error, Function, Object, Promise, Result, Value};
 
@@ -100,7 +100,7 @@ fn fits<'js>(driver: &Object<'js>, answer: &Value<'js>, look: Look<'_>) -> Resul
     }
 }
 
-/// What a promise becomes once all jobs are done; any other value is itself.
+/// Result of a promise, once all jobs are done; any other value is itself.
 fn settled(value: Value<'_>) -> Result<Value<'_>> {
     match value.as_promise().map(Promise::finish) {
         Some(finished) => finished,

@@ -126,7 +126,7 @@ impl Discovery {
         self.changed.subscribe()
     }
 
-    /// What is published about the lists of a kind.
+    /// Facts that the API server publishes about the lists of a kind.
     pub async fn lists(&self, gvk: &Gvk) -> Arc<Lists> {
         self.published.lists(gvk).await
     }

@@ -21,12 +21,12 @@ use crate::controller::traces::print_time;
 use crate::sync::lock;
 use crate::telemetry::{error_chain, reconcile_span};
 
-/// What is known of a reconcile until its end.
+/// Facts about a reconcile, gathered until its end.
 pub(super) struct Course {
     start: Instant,
     /// Why it takes place; empty where neither the log nor a trace has it.
     pub(super) cause: ReconcileCause,
-    /// What it began with, where somebody observes.
+    /// State that the reconcile began with, where it is observed.
     pub(super) observed: Option<Beginning>,
     /// The steps, and the number of those that found no room.
     pub(super) steps: (Vec<TimedStep>, usize),

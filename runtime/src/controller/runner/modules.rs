@@ -224,7 +224,7 @@ fn finding(name: HookName, state: &HookState) -> Option<Finding> {
     Some(Finding::new(problem.reason(), format!("{whose}{problem}{}", goes_on.unwrap_or_default())))
 }
 
-/// What a message says of the version that runs in the place of a refused one.
+/// Part of a message about the version that runs in place of a refused one.
 fn origin(kept_since: Option<&str>, ends_with_server: bool) -> String {
     match kept_since {
         Some(since) => format!(", which was accepted at {since} and kept,"),

@@ -126,7 +126,7 @@ fn state(line: &ControllerLine) -> &str {
     if line.reason.is_empty() { &line.ready } else { &line.reason }
 }
 
-/// What the reason of a controller's state means.
+/// Meaning of the reason of a controller's state.
 fn meaning(reason: &str) -> String {
     if reason == NO_SERVER {
         return "No server hosts the controller: none wrote its status lately, and none holds a Lease. See whether the server's Pods run.".to_owned();

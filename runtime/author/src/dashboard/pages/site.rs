@@ -5,7 +5,7 @@ use metahook_server::cluster::cluster_name::ClusterName;
 
 use super::terminal::Terminal;
 
-/// What all pages of a run have in common.
+/// Values that all pages of a run have in common.
 pub(crate) struct Site {
     pub(crate) prefix: String,
     pub(crate) cluster: ClusterName,

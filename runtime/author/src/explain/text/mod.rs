@@ -117,7 +117,7 @@ pub(crate) fn readable_time(time: &str) -> String {
     time.replace('T', " ")
 }
 
-/// What later reconciles of its parent say of one.
+/// Facts about a reconcile from later reconciles of its parent.
 #[derive(Clone, Copy)]
 struct Since {
     /// It failed, and one of them went well.
@@ -196,7 +196,7 @@ fn until(trace: &ReconcileTrace) -> String {
     })
 }
 
-/// What comes next by itself: a reconcile that the hook asked for or that repeats a failure, and the controller's resync.
+/// Reconciles that come by themselves: one that the hook asked for or that repeats a failure, and the controller's resync.
 fn next(trace: &ReconcileTrace) -> Option<String> {
     let delay = trace.next_us.map(|next| format!("after {}", duration(next)));
     let resync = trace.next_resync_us.map(|next| format!("the controller's resync after {}", duration(next)));
@@ -307,7 +307,7 @@ fn written(
     format!("{}{}{reason}{end}{warned}", name(object), changes(trace, object))
 }
 
-/// What the API server did with a field that it does not know.
+/// Text about how the API server treated a field that it does not know.
 fn drops(warning: &str) -> &'static str {
     if warning.starts_with("unknown field") { ", and leaves it out" } else { "" }
 }

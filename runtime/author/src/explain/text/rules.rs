@@ -13,7 +13,7 @@ pub(super) fn rows(found: &[TracedRule], all: usize) -> Vec<(&'static str, Strin
     rows
 }
 
-/// What a rule asks for, and what it finds.
+/// Text about the objects that a rule asks for, and those that it finds.
 fn text(rule: &TracedRule) -> String {
     let group = rule.api_version.split_once('/').map_or(String::new(), |(group, _)| format!(".{group}"));
     let part = |before: &str, text: &str| {

@@ -45,7 +45,7 @@ pub enum AsCaseError {
     Record(#[from] RecordError),
 }
 
-/// What a recording is written as.
+/// Cases and files that a recording is written as.
 #[derive(Debug, Default)]
 pub struct CallCases {
     cases: Vec<CallCase>,
@@ -190,7 +190,7 @@ impl CallCases {
         }
     }
 
-    /// What `metahook test` needs beside the folder, and what may differ.
+    /// Adds remarks on what `metahook test` needs beside the folder, and on what may differ.
     fn remark_on(&mut self, recorded: &Recorded) {
         let calls = || recorded.calls.iter().filter(|call| call.answer.is_some());
         if calls().any(|call| call.digest.is_none()) {

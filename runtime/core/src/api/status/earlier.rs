@@ -47,7 +47,7 @@ pub(super) fn carried_over(
     hooks
 }
 
-/// The same hooks, with the medians that a status has already.
+/// The hooks, with the medians that a status has already.
 pub(super) fn with_medians_of(
     before: &ControllerStatus,
     mut hooks: BTreeMap<String, HookStatus>,

@@ -21,7 +21,7 @@ use crate::trace::{ReconcileTrace, TracedObject};
 /// Traces of one parent of a controller.
 pub const MAX_PER_PARENT: usize = 20;
 
-/// What a trace takes beside its JSON: its entries in the maps, and the count of triggers after it.
+/// Bytes that a trace takes beside its JSON: its entries in the maps, and the count of triggers after it.
 const TRACE_OVERHEAD: usize = 384;
 
 /// Traces by controller.
