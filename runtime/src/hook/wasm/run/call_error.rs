@@ -44,7 +44,7 @@ pub enum CallError {
     Instructions { budget: u64, place: String },
     #[error("the hook did not end within {}s (limits.timeout){kept}", budget.as_secs_f64())]
     Timeout { budget: Duration, kept: String },
-    /// More controllers loop than there are places.
+    /// More controllers loop than there are instances.
     #[error(
         "the hook had run for {:.1}s while calls of other controllers could not begin: it was ended, and the next call of its \
          controller waits {:.0}s",
@@ -110,7 +110,7 @@ pub(super) enum Failure {
     TimedOut {
         busy: Option<Duration>,
     },
-    /// Others needed its place when it had run for so long: its controller's next call waits.
+    /// Others needed its instance when it had run for so long: its controller's next call waits.
     CrowdedOut {
         used: Duration,
         pause: Duration,

@@ -1,7 +1,7 @@
 //! Concurrency of calls: controllers take turns, and no controller has all permits.
 //!
 //! There is a fixed number of permits, by default two per core, and a call runs only while it holds one. A call that runs for
-//! longer than [`TURN`](super::crowding::TURN) hands its permit on and waits for the next, so that what a hook takes of a core
+//! longer than [`TURN`](super::instance_permits::TURN) hands its permit on and waits for the next, so that what a hook takes of a core
 //! depends on how many controllers want it, and not on the limits of its controller. Waiting controllers are served round
 //! robin, and none has more than a quarter of the permits (at least one): what its hooks do to a core they never do to all
 //! cores.
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::crowding::{Slot, Slots};
+use super::instance_permits::{InstancePermit, InstancePermits};
 use crate::sync::lock;
 
 /// Calls that have begun, for each permit: those of many controllers that loop wait in their instances for the next turn.
@@ -27,7 +27,7 @@ const MAX_BEGUN: usize = 512;
 pub(super) struct Concurrency {
     permits: Arc<Semaphore>,
     /// Each call that has begun has one, and an instance of the pool.
-    slots: Slots,
+    instances: InstancePermits,
     /// Calls of one controller that have begun: hooks that keep their cores busy leave some to others.
     max_per_controller: usize,
     /// Controllers, at least those that have or want a permit.
@@ -49,7 +49,7 @@ pub(super) struct AdmittedCall {
     permits: Arc<Semaphore>,
     controller: Controller,
     _of_controller: Option<OwnedSemaphorePermit>,
-    slot: Slot,
+    instance: InstancePermit,
 }
 
 /// A turn of one call, until dropped.
@@ -63,7 +63,7 @@ fn max_begun(permits: usize) -> usize {
     (permits * BEGUN_PER_PERMIT).min(MAX_BEGUN).max(permits)
 }
 
-/// Calls whose instances there may be at once: one that is dropped while it runs gives its own back a little after its slot.
+/// Calls whose instances there may be at once: one that is dropped while it runs gives its own back a little after its permit.
 pub(super) fn max_instances(permits: usize) -> usize {
     max_begun(permits) + permits
 }
@@ -73,7 +73,7 @@ impl Concurrency {
     pub(super) fn new(permits: usize) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(permits)),
-            slots: Slots::new(max_begun(permits)),
+            instances: InstancePermits::new(max_begun(permits)),
             max_per_controller: (permits / 4).max(1),
             controllers: Mutex::default(),
         }
@@ -84,16 +84,16 @@ impl Concurrency {
         let controller = self.controller(controller);
         // No semaphore is ever closed.
         let of_controller = Arc::clone(&controller.permits).acquire_owned().await.ok();
-        let slot = loop {
+        let instance = loop {
             controller.until_not_held().await;
-            let slot = self.slots.take().await;
+            let instance = self.instances.acquire().await;
             // Another call of the controller may have ended meanwhile.
             if controller.held().is_none() {
-                break slot;
+                break instance;
             }
         };
         let permits = Arc::clone(&self.permits);
-        AdmittedCall { permits, controller, _of_controller: of_controller, slot }
+        AdmittedCall { permits, controller, _of_controller: of_controller, instance }
     }
 
     fn controller(&self, name: &str) -> Controller {
@@ -134,12 +134,12 @@ impl AdmittedCall {
         turn(&self.permits, &self.controller).await
     }
 
-    /// Waits for the next turn of a call that has run for so long; `None`: another call is to have its slot.
+    /// Waits for the next turn of a call that has run for so long; `None`: another call is to have its instance.
     pub(super) async fn next_turn(&mut self, used: Duration) -> Option<Permit> {
-        self.slot.has_run(used);
+        self.instance.has_run(used);
         tokio::select! {
             biased;
-            () = self.slot.is_wanted(used) => None,
+            () = self.instance.is_wanted(used) => None,
             permit = turn(&self.permits, &self.controller) => Some(permit),
         }
     }

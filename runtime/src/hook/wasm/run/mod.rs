@@ -6,7 +6,7 @@
 mod call_error;
 mod component;
 mod concurrency;
-mod crowding;
+mod instance_permits;
 mod pool;
 mod slices;
 mod stopped_at;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::call_error::Failure;
 use super::concurrency::{AdmittedCall, Permit};
-use super::crowding::TURN;
+use super::instance_permits::TURN;
 use super::slices::{Slice, Sliced};
 use super::watchdog::{GRACE, Watch};
 
@@ -17,7 +17,7 @@ use super::watchdog::{GRACE, Watch};
 const HELD_BACK_FACTOR: u32 = 10;
 const MAX_HELD_BACK: Duration = Duration::from_mins(5);
 
-/// A controller is held back for so long where others needed the slot of its call.
+/// A controller is held back for so long where others needed the instance of its call.
 const CROWDED_OUT_PAUSE: Duration = Duration::from_mins(1);
 
 /// The turns of a call, the first of which it has.
@@ -71,7 +71,7 @@ impl CallTurns {
         Ran { ended, longest_slice: run.longest, turns: self }
     }
 
-    /// Another call has the slot. The controller waits, or its next call would take the slot back.
+    /// Another call gets the instance. The controller waits, or its next call would take the instance back.
     fn crowded_out(&self, used: Duration) -> Failure {
         self.begun.hold_back(CROWDED_OUT_PAUSE);
         Failure::CrowdedOut { used, pause: CROWDED_OUT_PAUSE }
@@ -121,14 +121,14 @@ mod tests {
     }
 
     /// Controllers that call again and again: each call runs for so long, or for ever.
-    fn restless(
+    fn busy_controllers(
         calls: &Arc<Concurrency>,
         controllers: std::ops::Range<u32>,
         run: Option<Duration>,
     ) -> tokio::task::JoinSet<()> {
         let mut all = tokio::task::JoinSet::new();
         for number in controllers {
-            let (calls, name) = (Arc::clone(calls), format!("restless-{number}"));
+            let (calls, name) = (Arc::clone(calls), format!("busy-{number}"));
             all.spawn(async move {
                 loop {
                     let run = async {
@@ -147,8 +147,8 @@ mod tests {
     async fn a_neighbour_waits_a_turn_for_each_four_controllers_that_loop() {
         for controllers in [4, 40, 64, 65, 100, 300] {
             let calls = Arc::new(Concurrency::new(4));
-            let _loops = restless(&calls, 0..controllers, None);
-            // All loops are under way before the neighbour comes, and those that find no slot have had one.
+            let _loops = busy_controllers(&calls, 0..controllers, None);
+            // All loops are under way before the neighbour comes, and those that got no permit have had one.
             tokio::time::sleep(Duration::from_mins(2)).await;
             for _ in 0..40 {
                 tokio::time::sleep(Duration::from_millis(777)).await;
@@ -164,7 +164,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn hooks_that_are_often_called_end_no_long_call_of_another_controller() {
         let calls = Arc::new(Concurrency::new(4));
-        let _often = restless(&calls, 0..100, Some(Duration::from_millis(900)));
+        let _often = busy_controllers(&calls, 0..100, Some(Duration::from_millis(900)));
         for _ in 0..5 {
             let long = async {
                 tokio::time::sleep(Duration::from_secs(2)).await;
@@ -175,12 +175,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_calls_find_no_slot_the_longest_is_ended_and_its_controller_waits() {
+    async fn where_calls_get_no_instance_the_longest_is_ended_and_its_controller_waits() {
         let (calls, minute) = (Arc::new(Concurrency::new(1)), Duration::from_mins(1));
         let mut longest = pin!(call(&calls, "longest", minute, loops()));
         tokio::time::timeout(Duration::from_secs(2), &mut longest).await.unwrap_err();
-        let mut others: Vec<_> = (1..16).map(|number| restless(&calls, number..number + 1, None)).collect();
-        // All slots are taken, and no call wants to begin.
+        let mut others: Vec<_> =
+            (1..16).map(|number| busy_controllers(&calls, number..number + 1, None)).collect();
+        // All permits are taken, and no call wants to begin.
         tokio::time::timeout(Duration::from_secs(5), &mut longest).await.unwrap_err();
         let one = call(&calls, "one", minute, async { Ok(()) });
         let (ended, one) = tokio::join!(

@@ -1,6 +1,6 @@
-//! Slots of calls that have begun: where all are taken, the call that has run longest is ended.
+//! Permits for instances of calls: where all are taken, the call that has run longest is ended.
 //!
-//! A call keeps its slot, with an instance of the pool, until it ends. So more controllers that loop than there are slots
+//! A call keeps its permit, with an instance of the pool, until it ends. So more controllers that loop than there are permits
 //! would keep all others from the cores for as long as their timeouts allow.
 
 use std::collections::BTreeMap;
@@ -18,12 +18,12 @@ pub(super) const TURN: Duration = Duration::from_millis(250);
 /// A call that has run for less is not ended, so that a start of many controllers ends none.
 const LONG: Duration = Duration::from_secs(1);
 
-/// One of so many calls: fewer that are long are not why others find no slot.
+/// One of so many calls: fewer that are long are not why others get no permit.
 const FEW: usize = 8;
 
-/// The slots of all calls.
+/// The permits of all calls.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct InstancePermits {
     number: usize,
     free: Arc<Semaphore>,
     long: Arc<Mutex<LongCalls>>,
@@ -36,9 +36,9 @@ struct LongCalls {
     calls: BTreeMap<u64, (Duration, Arc<Notify>)>,
 }
 
-/// The slot of one call, until dropped.
+/// The permit of one call, until dropped.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct InstancePermit {
     _permit: Option<OwnedSemaphorePermit>,
     free: Arc<Semaphore>,
     all: Arc<Mutex<LongCalls>>,
@@ -46,22 +46,27 @@ pub(super) struct Slot {
     long: Option<(u64, Arc<Notify>)>,
 }
 
-impl Slots {
+impl InstancePermits {
     pub(super) fn new(number: usize) -> Self {
         Self { number, free: Arc::new(Semaphore::new(number)), long: Arc::default() }
     }
 
-    /// Waits for a slot.
-    pub(super) async fn take(&self) -> Slot {
+    /// Waits for a permit.
+    pub(super) async fn acquire(&self) -> InstancePermit {
         // No semaphore is ever closed.
         let permit = match Arc::clone(&self.free).try_acquire_owned() {
             Ok(permit) => Some(permit),
-            Err(_) => self.take_from_another().await,
+            Err(_) => self.acquire_from_another().await,
         };
-        Slot { _permit: permit, free: Arc::clone(&self.free), all: Arc::clone(&self.long), long: None }
+        InstancePermit {
+            _permit: permit,
+            free: Arc::clone(&self.free),
+            all: Arc::clone(&self.long),
+            long: None,
+        }
     }
 
-    async fn take_from_another(&self) -> Option<OwnedSemaphorePermit> {
+    async fn acquire_from_another(&self) -> Option<OwnedSemaphorePermit> {
         let mut permit = pin!(Arc::clone(&self.free).acquire_owned());
         loop {
             // One that is in its turn ends after it.
@@ -86,7 +91,7 @@ impl Slots {
     }
 }
 
-impl Slot {
+impl InstancePermit {
     /// The call has run for so long, and waits for its next turn.
     pub(super) fn has_run(&mut self, used: Duration) {
         if used < LONG {
@@ -105,7 +110,7 @@ impl Slot {
         self.long = Some((number, ends));
     }
 
-    /// Ends once another call is to have the slot, and there is still no other one for it.
+    /// Ends once another call is to have the permit, and there is still no other one for it.
     pub(super) async fn is_wanted(&mut self, used: Duration) {
         loop {
             match &self.long {
@@ -121,7 +126,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for InstancePermit {
     fn drop(&mut self) {
         if let Some((number, _)) = &self.long {
             lock(&self.all).calls.remove(number);
