@@ -292,13 +292,11 @@ mod tests {
         let mut found = 0;
         for path in texts {
             let text = fs::read_to_string(&path).unwrap();
-            for before in BEFORE {
-                for rest in
-                    text.split(before).skip(1).filter(|rest| rest.starts_with(|it: char| it.is_ascii_digit()))
-                {
-                    let version: String =
-                        rest.chars().take_while(|it| it.is_ascii_digit() || *it == '.').collect();
-                    let version = version.trim_end_matches('.');
+            let behind = |before| text.split(before).skip(1).map(move |rest| (before, rest));
+            for (before, rest) in BEFORE.into_iter().flat_map(behind) {
+                let version = rest.split(|it: char| !it.is_ascii_digit() && it != '.').next();
+                let version = version.unwrap_or_default().trim_matches('.');
+                if !version.is_empty() {
                     assert_eq!(version, VERSION, "{}: behind {before}", path.display());
                     found += 1;
                 }

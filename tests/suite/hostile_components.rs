@@ -34,9 +34,11 @@ fn component(row: Row) -> Result<Row> {
 }
 
 async fn components_do_no_harm(test: &mut Fixture, rows: Result<Vec<Row>>, memory: f64) -> Result<()> {
-    let has_one = |row: &Row| !OF_MODULES.contains(&row.name);
-    let rows = rows?.into_iter().filter(has_one).map(component).collect::<Result<Vec<_>>>()?;
-    do_no_harm(test, &rows, memory).await
+    do_no_harm(test, &components(rows)?, memory).await
+}
+
+fn components(rows: Result<Vec<Row>>) -> Result<Vec<Row>> {
+    rows?.into_iter().filter(|row| !OF_MODULES.contains(&row.name)).map(component).collect()
 }
 
 pub(crate) async fn components_that_run_wild_do_no_harm(test: &mut Fixture) -> Result<()> {
@@ -50,9 +52,10 @@ pub(crate) async fn many_components_that_loop_at_their_ceilings_take_turns(test:
 }
 
 pub(crate) async fn components_that_keep_the_host_busy_do_no_harm(test: &mut Fixture) -> Result<()> {
-    let has_one = |row: &Row| !OF_MODULES.contains(&row.name);
-    let rows = hostile_hooks::busy_host()?.into_iter().filter(has_one).map(component);
-    let rows = rows.chain(polls()).collect::<Result<Vec<_>>>()?;
+    let mut rows = components(hostile_hooks::busy_host())?;
+    for row in polls() {
+        rows.push(row?);
+    }
     do_no_harm(test, &rows, MEMORY).await
 }
 
