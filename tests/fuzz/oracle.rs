@@ -225,6 +225,7 @@ fn calls_that_only_read_give_what_they_give_in_wasmtime() {
     let call = Call {
         controller: "c",
         hook: "sync",
+        is_of_shadow: false,
         request: Bytes::new(),
         now: SystemTime::UNIX_EPOCH,
         limits: LimitBounds::default().default,

@@ -96,6 +96,7 @@ impl Probe {
         let call = Call {
             controller: "probe",
             hook: "sync",
+            is_of_shadow: false,
             request: Bytes::from(request.to_string()),
             now: UNIX_EPOCH + Duration::from_secs(seconds),
             limits: LimitBounds::default().default,

@@ -1,5 +1,7 @@
 //! Shadows of hooks: what they answer is compared and counted, and nothing of it is carried out.
 
+use std::time::{Duration, Instant};
+
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
 use acceptance::free_port::free_address;
@@ -98,7 +100,7 @@ pub(crate) async fn a_shadow_that_differs_is_told_by_its_paths_and_changes_nothi
             "the new module never agrees: {}",
             test.controllers().get(test.name()).await?["status"]
         );
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(())
 }
@@ -151,6 +153,28 @@ pub(crate) async fn a_shadow_that_fails_harms_nothing(test: &mut Fixture) -> Res
         let controller = format!("{}-{name}", test.name());
         test.controllers().until(&controller, &format!("{reason}: {says}"), told).await?;
     }
+    Ok(())
+}
+
+/// With one place for a controller, a shadow that loops for a minute would keep it from its hook.
+pub(crate) async fn a_hook_does_not_wait_for_its_shadow(test: &mut Fixture) -> Result<()> {
+    const SHADOW: Duration = Duration::from_mins(1);
+    test.define_kind().await?;
+    test.store("hook", &wasm::answers(&answer("real"))?).await?;
+    test.store("loops", &wasm::loops()?).await?;
+    test.server().flag("--hook-concurrency=2");
+    test.serve()?;
+    let timeout = format!("{}s", SHADOW.as_secs());
+    let shadow = test.hook("loops").limited("instructions", 100_000_000_000_u64).limited("timeout", timeout);
+    let hook = test.hook("hook").shadowed_by(shadow);
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
+    test.create(test.parent("a")).await?;
+    test.config_maps().until("child", "made", |_| true).await?;
+    let asked = Instant::now();
+    test.parents().merge("a", &json!({ "spec": { "nth": 1 } })).await?;
+    let synced = |parent: &Value| parent["status"]["observedGeneration"] == parent["metadata"]["generation"];
+    test.parents().until("a", "synced beside its shadow", synced).await?;
+    ensure!(asked.elapsed() < SHADOW, "the hook waited for its shadow");
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use metahook_server::hook::wasm::compile::{ModuleError, ModuleSettings};
 use metahook_server::hook::wasm::run::{EngineError, Module, Reservation, RuntimeSettings, Seed};
 use metahook_server::hook::wasm::source::{ModuleRegistry, RunnerCompilation};
-use metahook_server::hook::{CallContext, CallResult, LoadedHook};
+use metahook_server::hook::{CallContext, CallPurpose, CallResult, LoadedHook};
 
 /// A runtime for modules that lie in files.
 pub struct Sandbox {
@@ -136,7 +136,7 @@ impl Sandbox {
             seed: input.seed,
             memory: &Reservation::default(),
             kept: None,
-            until_stop: false,
+            purpose: CallPurpose::Trial,
         };
         hook.call(input.request, context).await
     }

@@ -25,7 +25,7 @@ use crate::controller::troubleshooting::{log_answer, log_request};
 use crate::hook::wasm::run::Log;
 use crate::hook::wasm::source::HookSources;
 use crate::hook::wasm::wasi::Seeds;
-use crate::hook::{CallContext, CallResult, Hook, HookCallError, LoadedHook};
+use crate::hook::{CallContext, CallPurpose, CallResult, Hook, HookCallError, LoadedHook};
 use crate::memory::{MemoryShort, Reservation};
 use crate::sync::lock;
 
@@ -206,7 +206,7 @@ impl HookCaller {
             seed: self.seeds.of(&self.data.object, asked.parent()),
             memory,
             kept: self.kept_answer(hook, name, asked),
-            until_stop: true,
+            purpose: CallPurpose::Reconcile,
         };
         let request = Bytes::from(request);
         let recorded = self.recorded(hook, asked, &context, &request);

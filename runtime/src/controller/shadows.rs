@@ -29,7 +29,7 @@ use crate::controller::heavy_work::HeavyWorkLimiter;
 use crate::controller::{Context, ControllerData};
 use crate::hook::wasm::source::HookSources;
 use crate::hook::wasm::wasi::{Seed, Seeds};
-use crate::hook::{CallContext, Hook, HookCallError};
+use crate::hook::{CallContext, CallPurpose, Hook, HookCallError};
 use crate::memory::{MemoryBudget, MemoryShort, Reservation};
 use crate::telemetry::error_chain;
 
@@ -332,7 +332,7 @@ impl Worker {
             seed,
             memory,
             kept: None,
-            until_stop: false,
+            purpose: CallPurpose::Shadow,
         };
         Ok(loaded.call(request.into(), context).await.answer?)
     }

@@ -39,8 +39,18 @@ pub struct CallContext<'a> {
     pub memory: &'a Reservation,
     /// An earlier answer, which a webhook need not repeat.
     pub kept: Option<Arc<KeptAnswer>>,
-    /// The call of a module ends once the server stops, as its answer is of no use then.
-    pub until_stop: bool,
+    pub purpose: CallPurpose,
+}
+
+/// What the answer of a call is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallPurpose {
+    /// The server carries it out.
+    Reconcile,
+    /// The server compares it with that of the hook.
+    Shadow,
+    /// An author looks at it.
+    Trial,
 }
 
 /// The result of a call, with its log and usage also where it failed.
@@ -138,11 +148,13 @@ async fn call_module(
     request: Bytes,
     context: CallContext<'_>,
 ) -> CallResult {
-    let CallContext { runtime, controller, hook, now, seed, memory, until_stop, .. } = context;
+    let CallContext { runtime, controller, hook, now, seed, memory, purpose, .. } = context;
     let (mounts, memory) = (&*loaded.mounts.folders, memory.clone());
-    let call = Call { controller, hook: hook.as_str(), request, now, limits, seed, mounts, memory };
+    let (hook, is_of_shadow) = (hook.as_str(), purpose == CallPurpose::Shadow);
+    let call = Call { controller, hook, is_of_shadow, request, now, limits, seed, mounts, memory };
     let start = Instant::now();
-    let called = if until_stop {
+    // Of no use once the server stops.
+    let called = if purpose == CallPurpose::Reconcile {
         runtime.call_until_stop(&loaded.module, call).await
     } else {
         runtime.call(&loaded.module, call).await

@@ -11,5 +11,5 @@ pub mod wasm {
 }
 pub mod web;
 
-pub use call::{CallContext, CallResult, HookCallError, LoadedHook};
+pub use call::{CallContext, CallPurpose, CallResult, HookCallError, LoadedHook};
 pub(crate) use followed::{Hook, HookProblem, HookState};

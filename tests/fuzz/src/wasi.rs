@@ -57,6 +57,7 @@ fn start() -> Guest {
     let call = Call {
         controller: "c",
         hook: "sync",
+        is_of_shadow: false,
         request,
         now,
         limits,

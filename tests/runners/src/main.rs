@@ -33,6 +33,7 @@ async fn snapshot(module: &[u8]) -> wasmtime::Result<Vec<u8>> {
     let call = Call {
         controller: "snapshot",
         hook: "start",
+        is_of_shadow: false,
         request: Bytes::new(),
         now: UNIX_EPOCH,
         limits,

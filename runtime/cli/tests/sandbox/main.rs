@@ -136,6 +136,7 @@ fn call(request: impl Into<Bytes>, limits: Limits) -> Call<'static> {
     Call {
         controller: "c",
         hook: "sync",
+        is_of_shadow: false,
         request: request.into(),
         now: UNIX_EPOCH + Duration::from_secs(1_000_000_000),
         limits,

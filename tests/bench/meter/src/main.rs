@@ -255,6 +255,7 @@ impl Subject {
         let call = Call {
             controller: self.controller,
             hook: "sync",
+            is_of_shadow: false,
             request: self.request.clone(),
             now: SystemTime::now(),
             limits: self.limits,

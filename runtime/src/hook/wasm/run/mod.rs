@@ -16,6 +16,7 @@ mod threads;
 mod turns;
 mod watchdog;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -250,7 +251,7 @@ impl Runtime {
         if call.request.len() > MAX_REQUEST {
             return Called::failed(CallError::Request(RequestTooLarge(call.request.len())));
         }
-        let begun = self.concurrency.begin(call.controller).await;
+        let begun = self.concurrency.begin(&queue_of(&call)).await;
         let turns = CallTurns::first(begun, call.limits.timeout).await;
         let turns = (turns, self.watchdog.watch(call.controller, call.hook));
         let run = match &module.ready {
@@ -304,6 +305,15 @@ impl Runtime {
             let left = store.get_fuel().unwrap_or_default();
             Called::ended(ran, &limits, left, store.into_data().into_call()).await
         })
+    }
+}
+
+/// The queue that a call waits in: that of its controller. Its shadows have another one, as no reconcile waits for a shadow.
+fn queue_of<'a>(call: &Call<'a>) -> Cow<'a, str> {
+    if call.is_of_shadow {
+        Cow::from(format!("{} (shadow)", call.controller))
+    } else {
+        Cow::from(call.controller)
     }
 }
 

@@ -44,6 +44,7 @@ pub(in crate::hook::wasm) fn call(limits: Limits) -> Call<'static> {
     Call {
         controller: "c",
         hook: "sync",
+        is_of_shadow: false,
         request,
         now,
         limits,
@@ -150,6 +151,19 @@ async fn a_call_that_does_not_give_way_is_ended_and_holds_its_controller_back() 
     assert_eq!(runtime.call(&fine, other).await.answer, Ok(Vec::new()));
     let next = runtime.call(&fine, call(limits()));
     assert!(tokio::time::timeout(Duration::from_millis(300), next).await.is_err(), "it is held back");
+}
+
+#[tokio::test]
+async fn a_shadow_keeps_no_call_of_its_controller_waiting() {
+    let runtime = runtime();
+    let fine = idle_module(&runtime);
+    let shadow = || Call { is_of_shadow: true, ..call(limits()) };
+    // As many as one controller may have, and one more, are under way or wait.
+    let under_way = runtime.concurrency.begin(&queue_of(&shadow())).await;
+    under_way.hold_back(Duration::from_mins(1));
+    let mut waits = pin!(runtime.call(&fine, shadow()));
+    assert!(waits.as_mut().now_or_never().is_none(), "it is held back");
+    assert_eq!(runtime.call(&fine, call(limits())).await.answer, Ok(Vec::new()));
 }
 
 /// Its place goes to the call that waits, and it goes on when that has ended.

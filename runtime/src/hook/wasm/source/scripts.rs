@@ -203,6 +203,7 @@ impl ModuleRegistry {
         let call = Call {
             controller,
             hook: COMPILE,
+            is_of_shadow: false,
             request: source.clone(),
             now: SystemTime::UNIX_EPOCH,
             limits: self.limits,

@@ -18,6 +18,8 @@ pub struct Call<'a> {
     pub controller: &'a str,
     /// `argv[1]`: sync, finalize or customize.
     pub hook: &'a str,
+    /// No other call of the controller waits for it, nor is held back by what it does.
+    pub is_of_shadow: bool,
     pub request: Bytes,
     /// The time that the hook's realtime clock starts at.
     pub now: SystemTime,
