@@ -23,6 +23,9 @@ pub fn instructions(budget: u64, function: &str) -> String {
     )
 }
 
+/// Part of the message about a hook that was ended for the sake of others.
+pub const CROWDED_OUT: &str = "while calls of other controllers could not begin: it was ended";
+
 pub fn timeout(budget: &str) -> String {
     format!("the hook did not end within {budget} (limits.timeout)")
 }

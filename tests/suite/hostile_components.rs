@@ -10,6 +10,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::hostile_hooks::{self, MEMORY, MEMORY_FOR_LARGE_ANSWERS, do_no_harm};
+use crate::hostile_loops;
 use crate::table::{Code, Row};
 use crate::wasm;
 
@@ -48,7 +49,7 @@ pub(crate) async fn components_that_run_wild_do_no_harm(test: &mut Fixture) -> R
 pub(crate) async fn many_components_that_loop_at_their_ceilings_take_turns(test: &mut Fixture) -> Result<()> {
     test.store("loops", &wasm::component_of(&wasm::loops()?)?).await?;
     let hook = test.hook("loops");
-    hostile_hooks::take_turns(test, hook).await
+    hostile_loops::take_turns(test, hook).await
 }
 
 pub(crate) async fn components_that_keep_the_host_busy_do_no_harm(test: &mut Fixture) -> Result<()> {

@@ -3,23 +3,21 @@
 use std::io::Write;
 use std::time::Instant;
 
-use acceptance::api::{CONFIG_MAP, POD};
+use acceptance::api::POD;
 use acceptance::expected_messages;
 use acceptance::fixture::{Fixture, guest};
-use acceptance::objects::{Hook, config_map};
+use acceptance::objects::config_map;
 use anyhow::{Context, Result, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
 
-use crate::attacks::form;
 use crate::attacks::measure::memory_at_most;
-use crate::scripts::until_loaded;
 use crate::table::{Row, host};
 use crate::wasm::{self, Wat, command};
 
 /// Hooks that run at once, on every machine.
-const AT_ONCE: &str = "--hook-concurrency=4";
+pub(crate) const AT_ONCE: &str = "--hook-concurrency=4";
 
 /// MiB that the server may ever have had: an idle one has 40 MiB, and what remains is less than four hooks may have by
 /// their limits (64Mi of memory and 4Mi of output each).
@@ -31,13 +29,6 @@ pub(crate) const MEMORY_FOR_LARGE_ANSWERS: f64 = 500.0;
 
 /// Seconds in which a neighbour's parent converges, on a busy machine, too.
 const BESIDE: f64 = 60.0;
-
-/// Seconds in which a neighbour's parent converges beside hooks that loop for [`LOOP`]: its calls wait 5 / 4 x 250 ms
-/// each, and a busy machine stretches them.
-const BESIDE_LOOPS: f64 = 10.0;
-
-/// A server that stops waits for calls under way.
-const LOOP: &str = "20s";
 
 /// Hosts the rows beside the tutorial's controller, which has to serve a parent that comes while a row is at it.
 pub(crate) async fn do_no_harm(test: &mut Fixture, rows: &[Row], memory: f64) -> Result<()> {
@@ -71,7 +62,7 @@ async fn beside(test: &mut Fixture, row: &Row) -> Result<()> {
     row.comes_again(test).await
 }
 
-async fn converges(test: &mut Fixture, parent: &str) -> Result<()> {
+pub(crate) async fn converges(test: &mut Fixture, parent: &str) -> Result<()> {
     test.create(test.parent(parent).labelled("row", "good")).await?;
     test.parents().until(parent, "its Pod counted", |parent| parent["status"]["pods"] == 1).await?;
     Ok(())
@@ -102,41 +93,6 @@ pub(crate) fn wild() -> Result<Vec<Row>> {
         Row::fails("exit", exits("")?, &expected_messages::exit(3)),
         Row::fails("last-words", exits("this is it\nno more\n")?, &last_words),
     ])
-}
-
-pub(crate) async fn many_hooks_that_loop_at_their_ceilings_take_turns(test: &mut Fixture) -> Result<()> {
-    test.store("loops", &wasm::loops()?).await?;
-    let hook = test.hook("loops");
-    take_turns(test, hook).await
-}
-
-/// Controllers whose hooks loop for as long as their limits may allow, so that no limit of theirs ends one in time.
-pub(crate) async fn take_turns(test: &mut Fixture, loops: Hook) -> Result<()> {
-    const CONTROLLERS: usize = 5;
-    test.define_kind().await?;
-    test.store("good", &guest("hello")?).await?;
-    test.server().flag(AT_ONCE);
-    test.serve()?;
-    let good = test.controller().of_parents_with("row", "good").making(&POD, "Recreate");
-    test.host(good.synced_by(test.hook("good"))).await?;
-    converges(test, "good").await?;
-    for number in 0..CONTROLLERS {
-        let row = format!("loops-{number}");
-        let hook = loops.clone().limited("instructions", 100_000_000_000_u64).limited("timeout", LOOP);
-        let name = format!("{}-{row}", test.name());
-        let controller = test.controller().renamed(&name).of_parents_with("row", &row);
-        test.host(controller.making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
-        test.create(test.parent(&row).labelled("row", &row)).await?;
-        // All loops are under way before the neighbour's parents come.
-        until_loaded(test, &name).await?;
-    }
-    for number in 0..form(3, 20) {
-        let start = Instant::now();
-        converges(test, &format!("beside-{number}")).await?;
-        let took = start.elapsed().as_secs_f64();
-        test.at_most("a neighbour's parent converged", took, "s", BESIDE_LOOPS)?;
-    }
-    Ok(())
 }
 
 pub(crate) async fn hooks_that_keep_the_host_busy_do_no_harm(test: &mut Fixture) -> Result<()> {

@@ -13,13 +13,19 @@
 //! | `numbers`, `stdout-flood`, `huge-number`, `mounted-hook` | they are in `children`, `output`, `odd-number`, `looks` |
 //! | all that are no hook but `text` | a script is a text |
 
+use std::time::{Duration, Instant};
+
 use acceptance::expected_messages;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, config_map};
-use anyhow::{Result, ensure};
+use acceptance::process::Signal;
+use acceptance::wait::PATIENCE;
+use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::hostile_hooks::{self, MEMORY_FOR_LARGE_ANSWERS, do_no_harm};
+use crate::hostile_loops;
+use crate::scripts::until_loaded;
 use crate::table::{Code, Row};
 
 /// Rows of modules that no script has.
@@ -45,6 +51,9 @@ const OF_MODULES: [&str; 17] = [
 
 /// Rows of modules that Python alone has.
 const NOT_IN_JAVASCRIPT: [&str; 2] = ["exit", "opens"];
+
+/// Longer than a call may take.
+const STANDS_STILL: Duration = Duration::from_secs(4);
 
 /// Instructions of rows without an end: those of a call that ends, many times over.
 const BUDGET: u64 = 50_000_000;
@@ -334,5 +343,45 @@ pub(crate) async fn many_scripts_in_javascript_that_loop_at_their_ceilings_take_
 async fn take_turns(test: &mut Fixture, language: &'static str, loops: &str) -> Result<()> {
     test.make(&test.config_maps(), config_map("loops", json!({}), json!({ "hook": loops }))).await?;
     let hook = Hook::script(language, test.name(), "loops", "hook");
-    hostile_hooks::take_turns(test, hook).await
+    hostile_loops::take_turns(test, hook).await
+}
+
+/// It times out, which is no fault of the script: it is loaded again without an edit.
+pub(crate) async fn a_script_that_is_loaded_while_the_machine_stands_still_is_loaded_later(
+    test: &mut Fixture,
+) -> Result<()> {
+    // Bytecode of as many functions takes long enough to be stopped at.
+    let functions = "function f(x) { return x + 1; }\n".repeat(20_000);
+    let source = functions + "function sync() { return { children: [] }; }";
+    test.define_kind().await?;
+    test.make(&test.config_maps(), config_map("large", json!({}), json!({ "hook": source }))).await?;
+    let hook = Hook::script("javascript", test.name(), "large", "hook");
+    test.host(test.controller().synced_by(hook)).await?;
+    for flag in ["--hook-timeout", "--hook-timeout-max"] {
+        test.server().flag(&format!("{flag}={}s", STANDS_STILL.as_secs() - 1));
+    }
+    test.serve()?;
+    for _ in 0..5 {
+        stand_still_after(test, "module loaded").await?;
+        until_loaded(test, test.name()).await?;
+        if std::fs::read_to_string(test.server().log())?.contains("did not end within") {
+            return Ok(());
+        }
+        test.server().stop().await?;
+        std::fs::write(test.server().log(), "")?;
+        test.server().start()?;
+    }
+    bail!("the script was never being loaded when the machine stood still")
+}
+
+/// Stops the server as soon as it has logged something, and lets it go on.
+async fn stand_still_after(test: &mut Fixture, message: &str) -> Result<()> {
+    let start = Instant::now();
+    while !std::fs::read_to_string(test.server().log())?.contains(message) {
+        ensure!(start.elapsed() < PATIENCE, "{message:?} is not in the log");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    test.server().signal(Signal::Stop)?;
+    tokio::time::sleep(STANDS_STILL).await;
+    test.server().signal(Signal::Continue)
 }

@@ -31,6 +31,7 @@ mod harness;
 mod hook_failures;
 mod hostile_components;
 mod hostile_hooks;
+mod hostile_loops;
 mod hostile_scripts;
 mod immortal;
 mod in_cluster;

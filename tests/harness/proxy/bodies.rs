@@ -90,6 +90,28 @@ impl Body for Torn {
     }
 }
 
+/// A list of the same object again and again.
+#[derive(Default)]
+pub(super) struct Endless {
+    has_begun: bool,
+}
+
+impl Body for Endless {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut task::Context<'_>) -> Poll<Option<Part>> {
+        let part = if std::mem::replace(&mut self.has_begun, true) {
+            Bytes::from(r#"{"metadata":{"name":"again"}},"#.repeat(2000))
+        } else {
+            Bytes::from_static(
+                br#"{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":["#,
+            )
+        };
+        Poll::Ready(Some(Ok(Frame::data(part))))
+    }
+}
+
 fn length(frame: &Frame<Bytes>) -> usize {
     frame.data_ref().map_or(0, Bytes::len)
 }

@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
-use bodies::{Torn, broken, late};
+use bodies::{Endless, Torn, broken, late};
 
 use crate::wait::{PATIENCE, until};
 
@@ -59,6 +59,8 @@ pub enum Fate {
     Reset(Moment),
     /// The connection ends after so many bytes of the answer.
     Tear(usize),
+    /// The API server never gets it; the answer is a list that never ends.
+    Endless,
     Delay(Duration),
     /// Each part of the answer comes so much later, as those of a watch on a slow way.
     Lag(Duration),
@@ -276,6 +278,7 @@ async fn meddled(request: Request<Incoming>, shared: &Shared) -> io::Result<Answ
         Fate::Tear(bytes) => {
             Ok(answer(request, shared).await.map(|body| Torn { body, bytes }.boxed_unsync()))
         }
+        Fate::Endless => Ok(Response::new(Endless::default().boxed_unsync())),
         Fate::Delay(time) => {
             tokio::time::sleep(time).await;
             Ok(answer(request, shared).await)

@@ -105,6 +105,7 @@ fn by_tenants_and_networks() -> Vec<Test> {
         network::{
             bad_weather_loses_doubles_and_leaves_nothing,
             lists_and_watches_that_are_swallowed_come_again,
+            an_endless_answer_is_refused_at_its_bound,
             a_retry_after_of_years_is_not_believed,
             silent_connections_hold_up_no_probe,
         },

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
-use acceptance::objects::{Hook, config_map, has_condition, is_true, text};
+use acceptance::objects::{Hook, condition, config_map, has_condition, is_true, text};
 use acceptance::proxy::{Fate, Moment, Proxy};
 use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Asked, Webhook};
@@ -18,7 +18,7 @@ use http::{Method, Request};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use crate::attacks::measure::{health_p99, metric, with_metrics, with_probes};
+use crate::attacks::measure::{health_p99, memory_at_most, metric, with_metrics, with_probes};
 use crate::attacks::{form, is_long};
 
 /// A `ConfigMap` for each parent, which the finalize hook has deleted.
@@ -213,6 +213,39 @@ pub(crate) async fn lists_and_watches_that_are_swallowed_come_again(test: &mut F
     })
     .await?;
     test.at_most("served behind both", start.elapsed().as_secs_f64(), "s", form(15.0, 180.0))
+}
+
+/// The list of children never ends, again and again.
+pub(crate) async fn an_endless_answer_is_refused_at_its_bound(test: &mut Fixture) -> Result<()> {
+    let webhook = Webhook::serve(|asked| greeted(asked).into()).await?;
+    let proxy = hosted(test, &webhook).await?;
+    let endless = Arc::new(AtomicU32::new(0));
+    let begun = Arc::clone(&endless);
+    proxy.meddle(move |request| {
+        let is_list = *request.method() == Method::GET && request.uri().path().ends_with("/configmaps");
+        if !is_list {
+            return Fate::Pass;
+        }
+        begun.fetch_add(1, Ordering::Relaxed);
+        Fate::Endless
+    });
+    test.create(test.parent("p").greeting("you")).await?;
+    test.serve()?;
+    let is_refused = |cc: &Value| {
+        let ready = condition(cc, "Ready").map_or("", |ready| text(ready, "/message"));
+        has_condition(cc, "Ready", "False", "NotListed") && ready.contains("configmaps has more than 32Mi")
+    };
+    test.until_controller("not listed", is_refused).await?;
+    let enough = form(3, 30);
+    until("lists without end", PATIENCE * 3, async || {
+        let begun = endless.load(Ordering::Relaxed);
+        Ok(if begun >= enough { Ok(()) } else { Err(format!("{begun} of {enough}")) })
+    })
+    .await?;
+    memory_at_most(test, "the server's memory", 200.0)?;
+    proxy.meddle(|_| Fate::Pass);
+    ready(test).await?;
+    test.config_maps().until("p", "made", |_| true).await.map(drop)
 }
 
 /// Clients that connect and say nothing.

@@ -4,17 +4,20 @@ use super::authors::of_days;
 use crate::runner::{Test, tests};
 use crate::{
     apply, cases, crds, first_calls, gallery_copies, gallery_node, gallery_scripts, hook_failures,
-    hostile_components, hostile_hooks, hostile_scripts, limits, mounts, render, replayed, said, scripts,
-    secrecy, settling, shadows,
+    hostile_components, hostile_hooks, hostile_loops, hostile_scripts, limits, mounts, render, replayed,
+    said, scripts, secrecy, settling, shadows,
 };
 
 pub(super) fn of_bounds() -> Vec<Test> {
     tests![
+        hostile_loops::{
+            many_hooks_that_loop_at_their_ceilings_take_turns,
+            more_hooks_that_loop_than_may_be_under_way_take_turns,
+        },
         hostile_hooks::{
             answers_that_are_too_large_do_no_harm,
             answers_that_are_none_do_no_harm,
             hooks_that_run_wild_do_no_harm,
-            many_hooks_that_loop_at_their_ceilings_take_turns,
             hooks_that_keep_the_host_busy_do_no_harm,
             what_is_no_hook_does_no_harm,
             hooks_that_look_around_find_nothing,
@@ -68,6 +71,7 @@ pub(super) fn of_hooks() -> Vec<Test> {
             a_shadow_that_agrees_is_said_to,
             a_shadow_that_differs_is_told_by_its_paths_and_changes_nothing,
             a_shadow_that_fails_harms_nothing,
+            a_hook_does_not_wait_for_its_shadow,
             a_webhook_may_be_the_shadow_of_a_module,
         },
         mounts::{
@@ -163,6 +167,7 @@ pub(super) fn of_hostile_scripts() -> Vec<Test> {
         hostile_scripts::{
             scripts_in_javascript_do_no_harm,
             many_scripts_in_javascript_that_loop_at_their_ceilings_take_turns,
+            a_script_that_is_loaded_while_the_machine_stands_still_is_loaded_later,
         },
     ];
     let python = python.into_iter().map(|test| test.with_runners(&["python"]));
