@@ -140,7 +140,7 @@ impl ReconcileResult {
 pub struct ControllerMetrics {
     /// Calls by result.
     pub calls: BTreeMap<&'static str, u64>,
-    pub durations: Durations,
+    pub durations: BTreeMap<HookName, Durations>,
     pub reconciles: BTreeMap<ReconcileResult, u64>,
     /// Writes by operation.
     pub writes: BTreeMap<&'static str, u64>,
@@ -184,7 +184,7 @@ pub struct Called {
 impl ControllerMetrics {
     pub fn called(&mut self, call: Called) {
         *self.calls.entry(call.result).or_default() += 1;
-        self.durations.add(call.took);
+        self.durations.entry(call.hook).or_default().add(call.took);
         self.most_memory = self.most_memory.max(call.memory);
         self.most_instructions = self.most_instructions.max(call.instructions);
         let micros = i64::try_from(call.took.as_micros()).unwrap_or(i64::MAX);
@@ -202,6 +202,18 @@ impl ControllerMetrics {
     /// The median of the instructions of a version's latest calls.
     pub fn instructions_p50(&self, hook: HookName, version: Fingerprint) -> Option<i64> {
         self.last_calls.get(&hook)?.median(version).map(count)
+    }
+
+    /// How long the calls of all hooks took.
+    pub fn all_durations(&self) -> Durations {
+        let mut all = Durations::default();
+        for of_hook in self.durations.values() {
+            (all.sum, all.count) = (all.sum + of_hook.sum, all.count + of_hook.count);
+            for (sum, calls) in all.buckets.iter_mut().zip(of_hook.buckets) {
+                *sum += calls;
+            }
+        }
+        all
     }
 
     /// The instructions of the latest calls by hook.

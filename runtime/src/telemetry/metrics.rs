@@ -304,7 +304,8 @@ fn encode_durations(
 ) -> fmt::Result {
     let name = Metric::HookCallDuration.name();
     let mut family = describe(encoder, &name, Metric::HookCallDuration)?;
-    for (meter, ControllerMetrics { durations, .. }) in all {
+    for (meter, metrics) in all {
+        let durations = metrics.all_durations();
         let longer = durations.count - durations.buckets.iter().sum::<u64>();
         let buckets: Vec<_> =
             BUCKETS.into_iter().zip(durations.buckets).chain([(f64::INFINITY, longer)]).collect();

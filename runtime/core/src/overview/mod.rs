@@ -86,6 +86,9 @@ pub struct CallNumbers {
     /// Calls by how long they took: one number for each bound of [`BUCKETS`], and one for those that took longer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<u64>,
+    /// The same of the calls of each hook.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hook_buckets: BTreeMap<String, Vec<u64>>,
     /// Instructions of the latest calls by hook, at most 64 each.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub instructions: BTreeMap<String, Vec<u64>>,
@@ -160,13 +163,19 @@ pub struct SlowParent {
 
 impl CallNumbers {
     pub fn of(metrics: &ControllerMetrics) -> Self {
+        let durations = metrics.all_durations();
         Self {
             results: metrics.calls.iter().map(|(result, calls)| ((*result).to_owned(), *calls)).collect(),
-            p50_seconds: within(&metrics.durations, 0.5),
-            p99_seconds: within(&metrics.durations, 0.99),
+            p50_seconds: within(&durations, 0.5),
+            p99_seconds: within(&durations, 0.99),
             most_instructions: metrics.most_instructions,
             most_memory: metrics.most_memory,
-            buckets: buckets(&metrics.durations),
+            buckets: buckets(&durations),
+            hook_buckets: metrics
+                .durations
+                .iter()
+                .map(|(hook, durations)| (hook.to_string(), buckets(durations)))
+                .collect(),
             instructions: metrics
                 .instructions()
                 .map(|(hook, calls)| (hook.to_string(), calls.collect()))
@@ -201,7 +210,25 @@ fn within(durations: &Durations, share: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::api::hook::HookName;
+    use crate::controller_metrics::Called;
+
+    #[test]
+    fn calls_are_counted_by_how_long_they_took_for_each_hook_and_for_all() {
+        let mut metrics = ControllerMetrics::default();
+        for (hook, took) in [(HookName::Sync, 0), (HookName::Sync, 600), (HookName::Finalize, 0)] {
+            let took = Duration::from_secs(took);
+            metrics.called(Called { hook, version: None, result: "ok", took, memory: 0, instructions: 0 });
+        }
+        let calls = CallNumbers::of(&metrics);
+        let ends = |buckets: &[u64]| (buckets.first().copied(), buckets.last().copied());
+        assert_eq!(ends(&calls.buckets), (Some(2), Some(1)));
+        assert_eq!(ends(&calls.hook_buckets["sync"]), (Some(1), Some(1)));
+        assert_eq!(ends(&calls.hook_buckets["finalize"]), (Some(1), Some(0)));
+    }
 
     #[test]
     fn a_share_of_calls_is_within_the_bound_of_its_bucket() {

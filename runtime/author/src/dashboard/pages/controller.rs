@@ -145,16 +145,17 @@ fn hooks(hooks: &BTreeMap<String, HookStatus>) -> Markup {
 }
 
 fn charts(calls: &CallNumbers) -> Markup {
-    let bounds = BUCKETS.iter().map(|bound| format!("up to {}", time(*bound)));
-    let labels = bounds.chain(["longer".to_owned()]);
-    let bars = labels.zip(&calls.buckets).map(|(label, count)| Bar { label, count: *count }).collect();
     let is_unknown = calls.buckets.is_empty() && calls.results.values().sum::<u64>() > 0;
     html! {
         div .charts {
             @if is_unknown {
                 p .quiet { "The server does not report the times of calls: it is older than this command." }
-            } @else {
-                (histogram("times", "Time of calls of all hooks", &trimmed(bars)))
+            } @else if calls.hook_buckets.is_empty() {
+                (histogram("times", "Time of calls of all hooks", &by_time(&calls.buckets)))
+            }
+            @for (hook, buckets) in &calls.hook_buckets {
+                @let title = format!("Time of calls of the {hook} hook");
+                (histogram(&format!("times-{}", id_part(hook)), &title, &by_time(buckets)))
             }
             @for (hook, instructions) in &calls.instructions {
                 @let title = format!("Instructions of the latest {} calls of the {hook} hook", instructions.len());
@@ -162,6 +163,12 @@ fn charts(calls: &CallNumbers) -> Markup {
             }
         }
     }
+}
+
+fn by_time(buckets: &[u64]) -> Vec<Bar> {
+    let bounds = BUCKETS.iter().map(|bound| format!("up to {}", time(*bound)));
+    let labels = bounds.chain(["longer".to_owned()]);
+    trimmed(labels.zip(buckets).map(|(label, count)| Bar { label, count: *count }).collect())
 }
 
 #[cfg(test)]
@@ -176,6 +183,17 @@ mod tests {
         let old = charts(&CallNumbers { results, ..CallNumbers::default() }).into_string();
         assert!(old.contains("does not report the times") && !old.contains("no calls yet"), "{old}");
         assert!(charts(&CallNumbers::default()).into_string().contains("no calls yet"));
+    }
+
+    #[test]
+    fn each_hook_has_a_chart_of_its_times() {
+        let hook_buckets =
+            ["finalize", "sync"].map(|hook| (hook.to_owned(), vec![1; BUCKETS.len() + 1])).into();
+        let drawn = charts(&CallNumbers { hook_buckets, ..CallNumbers::default() }).into_string();
+        for hook in ["finalize", "sync"] {
+            assert!(drawn.contains(&format!("Time of calls of the {hook} hook")), "{drawn}");
+        }
+        assert!(!drawn.contains("of all hooks"), "{drawn}");
     }
 
     #[test]
