@@ -161,8 +161,8 @@ fn json(out: &mut impl Write, value: &impl Serialize) -> Result<(), io::Error> {
     writeln!(out, "{}", serde_json::to_value(value).unwrap_or_default())
 }
 
-const COLUMNS: [&str; 9] =
-    ["KIND", "NAME", "READY", "REASON", "PARENTS", "FAILING", "PAUSED", "ATTENTION", "RENEWED"];
+const COLUMNS: [&str; 10] =
+    ["KIND", "NAME", "READY", "REASON", "PARENTS", "FAILING", "PAUSED", "MODULES", "ATTENTION", "RENEWED"];
 
 /// Remarks that are printed below the table.
 const MAX_REMARKS: usize = 20;
@@ -208,16 +208,16 @@ fn table(controllers: &[ControllerLine]) -> String {
         cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
     };
     let widths: Vec<_> = (0..COLUMNS.len()).map(width).collect();
-    let line = |row: &[String; 9]| {
+    let line = |row: &[String; COLUMNS.len()]| {
         let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
         format!("{}\n", padded.collect::<Vec<_>>().join("   ").trim_end())
     };
     rows.iter().map(line).collect()
 }
 
-fn cells(line: &ControllerLine) -> [String; 9] {
+fn cells(line: &ControllerLine) -> [String; COLUMNS.len()] {
     let count = |count: Option<i64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
-    let attention = if line.attention.is_empty() { "-".to_owned() } else { line.attention_reasons() };
+    let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     [
         line.kind.to_owned(),
         escape(&line.name).to_string(),
@@ -226,13 +226,15 @@ fn cells(line: &ControllerLine) -> [String; 9] {
         count(line.parents),
         count(line.failing),
         count(line.paused),
-        attention,
+        or_none(escape(&line.short_digests()).to_string()),
+        or_none(line.attention_reasons()),
         line.seen.map_or_else(|| "never".to_owned(), |seen| format!("{} ago", age(seen))),
     ]
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use serde_json::json;
@@ -250,6 +252,7 @@ mod tests {
             parents: Some(3),
             failing: Some(0),
             paused: Some(0),
+            modules: [("sync".to_owned(), format!("sha256:{}", "5f2b0c3d8e17".repeat(5)))].into(),
             attention,
             seen: Some(Duration::from_secs(100)),
         }
@@ -270,14 +273,15 @@ mod tests {
                 parents: None,
                 failing: None,
                 paused: None,
+                modules: BTreeMap::new(),
                 seen: None,
                 ..line("c", Vec::new())
             },
         ];
         let expected = "\
-KIND                  NAME    READY     REASON     PARENTS   FAILING   PAUSED   ATTENTION       RENEWED
-CompositeController   hello   True      Running    3         0         0        ValueFlapping   100s ago
-DecoratorController   c       Unknown   NoServer   -         -         -        -               never
+KIND                  NAME    READY     REASON     PARENTS   FAILING   PAUSED   MODULES        ATTENTION       RENEWED
+CompositeController   hello   True      Running    3         0         0        5f2b0c3d8e17   ValueFlapping   100s ago
+DecoratorController   c       Unknown   NoServer   -         -         -        -              -               never
 ";
         assert_eq!(table(&controllers), expected);
     }

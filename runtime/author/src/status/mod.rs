@@ -5,6 +5,7 @@ pub mod controller;
 mod named;
 mod text;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -30,6 +31,9 @@ pub(crate) use text::{memory_line, renewed};
 const FRESH: Duration = LAST_SEEN_INTERVAL.saturating_add(CLOCK_SKEW);
 
 const CLOCK_SKEW: Duration = Duration::from_mins(1);
+
+/// Digits of a digest that are shown.
+const SHORT: usize = 12;
 
 /// The word that is shown where no server hosts a controller.
 pub(crate) const NO_SERVER: &str = "NoServer";
@@ -67,6 +71,9 @@ pub struct ControllerLine {
     pub parents: Option<i64>,
     pub failing: Option<i64>,
     pub paused: Option<i64>,
+    /// Digests of the modules and scripts that run, by the name of their hook.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub modules: BTreeMap<String, String>,
     /// Remarks on what needs attention although nothing fails.
     pub attention: Vec<Attention>,
     /// The time since a server wrote its status.
@@ -122,16 +129,33 @@ impl ControllerLine {
             parents: listed(status.parents),
             failing: listed(status.failing),
             paused: listed(status.paused),
+            modules: modules(status),
             // What the last server remarked may long be over.
             attention: if is_hosted { attention(&status.conditions) } else { Vec::new() },
             seen,
         }
     }
 
+    /// The first digits of the digests, as `kubectl get` shows them: each module once.
+    pub fn short_digests(&self) -> String {
+        let digests: BTreeSet<_> = self.modules.values().map(|digest| short(digest)).collect();
+        digests.into_iter().collect::<Vec<_>>().join(", ")
+    }
+
     /// The reasons of the remarks, such as `ValueFlapping, OnDelete`.
     pub fn attention_reasons(&self) -> String {
         self.attention.iter().map(|one| one.reason).collect::<Vec<_>>().join(", ")
     }
+}
+
+fn modules(status: &ControllerStatus) -> BTreeMap<String, String> {
+    let hooks = status.hooks.iter();
+    hooks.filter_map(|(name, hook)| Some((name.clone(), hook.digest.clone()?))).collect()
+}
+
+fn short(digest: &str) -> &str {
+    let digits = digest.trim_start_matches("sha256:");
+    digits.get(..SHORT).unwrap_or(digits)
 }
 
 /// A server holds the Lease and renewed it within its duration. One that ends leaves it without a holder.

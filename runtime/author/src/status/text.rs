@@ -185,6 +185,7 @@ mod tests {
             parents: Some(40),
             failing: Some(2),
             paused: Some(0),
+            modules: BTreeMap::new(),
             attention: vec![Attention {
                 condition: "ChildrenStable",
                 reason: "ValueFlapping",

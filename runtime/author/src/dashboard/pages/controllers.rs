@@ -124,6 +124,8 @@ fn meanings(found: &[&RunningLine]) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn line(name: &str, ready: &str, reason: &str) -> RunningLine {
@@ -136,6 +138,7 @@ mod tests {
             parents: Some(1),
             failing: Some(0),
             paused: Some(0),
+            modules: BTreeMap::new(),
             attention: Vec::new(),
             seen: None,
         };
