@@ -8,6 +8,7 @@ use acceptance::wait::{PATIENCE, until};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::pages::symptoms;
 use crate::settling::scrape_text;
 use crate::wasm;
 
@@ -44,6 +45,7 @@ pub(crate) async fn controllers_of_a_kind_that_is_too_large_stop_alone_and_heal(
     }
     let is_too_large = |cc: &Value| has_condition(cc, "Ready", "False", "CacheTooLarge");
     let stopped = controllers.until(&name, "CacheTooLarge", is_too_large).await?;
+    symptoms::is_shown(test, "CacheTooLarge", &symptoms::controller(&name)).await?;
     let ready = condition(&stopped, "Ready").context("no condition Ready")?;
     let message = text(ready, "/message");
     let kind = format!("{} Blob", large.api_version());

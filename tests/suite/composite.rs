@@ -9,6 +9,7 @@ use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+use crate::pages::symptoms;
 use crate::wasm;
 
 const GREETING: &str = "/spec/containers/0/command/1";
@@ -148,6 +149,7 @@ pub(crate) async fn without_a_method_a_child_that_is_there_is_left_as_it_is(
             .is_some_and(|is| is["status"] == "True" && text(is, "/message").contains(&named))
     };
     test.until_controller("ChildrenDiffer", differs).await?;
+    symptoms::is_shown(test, "ChildrenDiffer", &symptoms::controller(test.name())).await?;
     test.config_maps().delete("first").await?;
     test.config_maps().until("first", "made anew", |child| child["data"]["is"] == "new").await?;
     let healed = |cc: &Value| has_condition(cc, "ChildrenDiffer", "False", "NoneDiffers");
@@ -241,6 +243,7 @@ pub(crate) async fn a_parent_kind_that_is_defined_later_is_served_then(test: &mu
     test.host(test.controller().making(&POD, "Recreate").synced_by(hook)).await?;
     let waits = |cc: &Value| has_condition(cc, "Ready", "False", "KindNotServed");
     test.until_controller("not ready: KindNotServed", waits).await?;
+    symptoms::is_shown(test, "KindNotServed", &symptoms::controller(test.name())).await?;
     test.define_kind().await?;
     test.create(test.parent("late").greeting("Late")).await?;
     test.pods().until("late", "greets", |pod| text(pod, GREETING) == "Hello, Late!").await?;

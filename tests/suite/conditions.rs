@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
+use crate::pages::symptoms;
 use crate::wasm;
 
 fn nothing() -> Result<Vec<u8>> {
@@ -224,6 +225,7 @@ pub(crate) async fn a_hook_that_no_longer_asks_for_the_time_is_pure(test: &mut F
     test.create(test.parent("a")).await?;
     let impure = |cc: &Value| has_condition(cc, "Pure", "False", "ReadsClock");
     test.until_controller("Pure=False: ReadsClock", impure).await?;
+    symptoms::is_shown(test, "ReadsClock", &symptoms::controller(test.name())).await?;
     test.store("hook", &nothing()?).await?;
     let pure = |cc: &Value| has_condition(cc, "Pure", "True", "RequestsAlone");
     test.until_controller("a pure hook in its place", pure).await.map(drop)

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::compat::rolling_update::{answer, asks_for, rolling};
+use crate::pages::symptoms;
 use crate::secrecy::base64;
 use crate::wasm;
 
@@ -101,6 +102,8 @@ pub(crate) async fn what_became_of_a_child_is_explained_also_when_it_is_gone(
         "{unknown:#}"
     );
     let said = until_explained(test, server, ["ConfigMap", "dropped"], &gone).await?;
+    let child = format!("ConfigMap {}/dropped --server {server}", test.name());
+    symptoms::is_shown(test, "… delete …", &[("pod demo/hello-0", child)]).await?;
     ensure!(
         said.contains(&format!("{} {}/p", test.kind().kind, test.name())),
         "the parent is not named: {said}"

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::attacks::finalizers::let_go_as_told;
 use crate::compat::decorated::finalizers;
+use crate::pages::symptoms;
 use crate::wasm;
 
 fn response(number: u32) -> Value {
@@ -122,6 +123,7 @@ pub(crate) async fn a_parent_whose_finalize_hook_fails_for_long_is_told_how_to_g
         event["type"] == "Warning" && message.contains("which cannot clean up") && message.contains("500")
     };
     let event = test.until_event("p", "FinalizerWaits", says).await?;
+    symptoms::is_shown(test, "FinalizerWaits", &symptoms::parent(test, "p")).await?;
     test.until_controller("p fails", |cc| has_condition(cc, "Ready", "False", "AllParentsFailing")).await?;
     test.create(test.parent("q")).await?;
     test.parents().until("q", "its status", |parent| parent["status"]["number"] == 1).await?;

@@ -6,6 +6,7 @@ use acceptance::objects::{condition, config_map, has_condition, text};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use crate::pages::symptoms;
 use crate::wasm;
 
 const DIGEST: &str = "/metadata/annotations/metahook.dev~1digest";
@@ -246,8 +247,10 @@ pub(crate) async fn a_kept_version_is_listed_and_put_back(test: &mut Fixture) ->
     test.server().start()?;
     manages(test, "again", 1).await?;
     // What runs is put back: it is not what is stored.
-    let said = command(test, &["rollback", &name]).await?;
-    ensure!(said.contains(&format!("back to sha256:{}", digests[0])), "{said}");
+    symptoms::is_shown(test, "HOOKS", &symptoms::controller(&name)).await?;
+    symptoms::is_shown(test, "back to sha256:", &symptoms::controller(&name)).await?;
+    let is_before = |cc: &Value| text(cc, "/status/hooks/sync/digest").ends_with(&digests[0]);
+    test.until_controller("the version before", is_before).await?;
     test.until_controller("running", |cc| has_condition(cc, "Ready", "True", "Running")).await?;
     let pin = |digest: &str| json!({ "spec": { "hooks": { "sync": { "wasm": { "sha256": digest } } } } });
     test.controllers().merge(&name, &pin(&digests[0])).await?;

@@ -12,6 +12,7 @@ use anyhow::{Result, ensure};
 use flate2::{Compression, GzBuilder};
 use serde_json::{Value, json};
 
+use crate::pages::symptoms;
 use crate::table::{Row, answer, come};
 use crate::wasm::{self, PAGE, Wat};
 
@@ -63,7 +64,11 @@ pub(crate) async fn each_limit_of_a_hook_holds_at_its_bound_and_says_so_above(
         Row::fails("ceiling-over", long("ceiling-over", 32 * MI + 1)?, &expected_messages::output("32Mi"))
             .limited("output", "32Mi"),
     ];
-    come(test, &rows).await
+    come(test, &rows).await?;
+    // The parents have the names of their rows.
+    symptoms::is_shown(test, "used up its", &symptoms::parent(test, "instructions-over")).await?;
+    symptoms::is_shown(test, "of memory and may have", &symptoms::parent(test, "memory-over")).await?;
+    symptoms::is_shown(test, "did not end within", &symptoms::parent(test, "timeout-over")).await
 }
 
 /// etcd refuses the first status, the API server's connection to it the second.
@@ -88,6 +93,7 @@ pub(crate) async fn an_object_that_is_too_large_for_etcd_is_told_by_its_largest_
         let says = |event: &Value| text(event, "/message").contains(&part);
         test.until_event("p", "SyncError", says).await?;
     }
+    symptoms::is_shown(test, "it is too large:", &symptoms::parent(test, "p")).await?;
     Ok(())
 }
 

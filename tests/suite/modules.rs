@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::pages::symptoms;
 use crate::wasm;
 
 fn good() -> Result<Vec<u8>> {
@@ -42,6 +43,7 @@ async fn loads(test: &Fixture) -> Result<()> {
 
 pub(crate) async fn a_missing_config_map_is_reported_and_heals(test: &mut Fixture) -> Result<()> {
     does_not_load(test, test.hook("absent"), "ConfigMapNotFound", "absent").await?;
+    symptoms::is_shown(test, "there is no ConfigMap", &symptoms::controller(test.name())).await?;
     test.store("absent", &good()?).await?;
     loads(test).await
 }
@@ -50,6 +52,7 @@ pub(crate) async fn a_missing_key_is_reported_and_heals(test: &mut Fixture) -> R
     let place = test.config_maps();
     test.make(&place, module_under("hook", "other.wasm", &good()?)).await?;
     does_not_load(test, test.hook("hook"), "KeyNotFound", "hook.wasm").await?;
+    symptoms::is_shown(test, "has no key", &symptoms::controller(test.name())).await?;
     test.store("hook", &good()?).await?;
     loads(test).await
 }

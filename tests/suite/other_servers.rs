@@ -12,6 +12,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::attacks::measure::metric;
+use crate::pages::symptoms;
 
 const NOTICED: &str = "another server hosts the same controllers";
 
@@ -49,6 +50,7 @@ pub(crate) async fn a_second_server_with_the_same_controllers_is_told_of_until_i
     }
     let told = |cc: &Value| has_condition(cc, "SingleWriter", "False", "OtherServer");
     test.until_controller("told of", told).await?;
+    symptoms::is_shown(test, "SingleWriter", &symptoms::controller(test.name())).await?;
     test.server().until_log("the warning", |log| log.contains(NOTICED)).await?;
     second.until_log("the other's warning", |log| log.contains(NOTICED)).await?;
     // It hosts controllers with other labels.

@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::modules::digest as wasm_digest;
+use crate::pages::symptoms;
 use crate::wasm;
 
 fn says(message: &str) -> impl Fn(&Value) -> bool {
@@ -47,6 +48,8 @@ pub(crate) async fn which_module_runs_is_told_on_the_controller(test: &mut Fixtu
     let cc = test.until_controller("a refused module", goes_on).await?;
     let says = condition(&cc, "Ready").map(|ready| text(ready, "/message").to_owned()).unwrap_or_default();
     ensure!(says.contains(&format!("{second} goes on being called")), "{says}");
+    symptoms::is_shown(test, "LastGoodInUse", &symptoms::controller(test.name())).await?;
+    symptoms::is_shown(test, "goes on being called", &symptoms::controller(test.name())).await?;
     test.store("hook", &module(2)?).await?;
     test.until_controller("running", |cc| has_condition(cc, "Ready", "True", "Running")).await?;
 
@@ -95,6 +98,7 @@ pub(crate) async fn fields_that_nobody_knows_are_named_on_the_parent(test: &mut 
         message.starts_with("create Pod") && message.ends_with("unknown field \"spec.containers[0].imagee\"")
     };
     test.until_event("p", "ApiWarning", about_pods).await?;
+    symptoms::is_shown(test, "the API server warns:", &symptoms::parent(test, "p")).await?;
     test.until_event("p", "ApiWarning", |event| text(event, "/message").ends_with("unknown field \"dataa\""))
         .await?;
     let about_status = |event: &Value| text(event, "/message").ends_with("unknown field \"status.redy\"");
@@ -146,6 +150,7 @@ pub(crate) async fn why_a_child_goes_is_told_on_its_parent(test: &mut Fixture) -
     test.parents().merge("p", &change).await?;
     let unlisted = "are deleted: the answer of the sync hook does not list it (version ";
     test.until_event("p", "ChildDeleted", told("ConfigMap a, ConfigMap b ", unlisted)).await?;
+    symptoms::is_shown(test, "are deleted:", &[]).await?;
     let changed =
         "is deleted to be made anew: the answer of the hook differs from it in metadata.labels.text";
     test.until_event("p", "ChildDeleted", told("ConfigMap c ", changed)).await?;

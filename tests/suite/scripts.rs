@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::modules::digest;
+use crate::pages::symptoms;
 use crate::wasm;
 
 /// A quarter of a minute on an idle machine with two cores, and over a minute beside other tests.
@@ -152,6 +153,9 @@ pub(crate) async fn a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a
         test.until_event(&parent, "SyncError", names_it).await.with_context(|| says.to_owned())?;
         ensure!(maps.find(&parent).await?.is_none(), "{says}: something was written");
     }
+    let number = WRONG.iter().position(|(_, says)| says.contains("ModuleNotFoundError")).context("a row")?;
+    let words = symptoms::parent(test, &format!("wrong-{number}"));
+    symptoms::is_shown(test, "ModuleNotFoundError", &words).await?;
     maps.merge("hook", &json!({ "data": { "sync.py": CLASS } })).await?;
     maps.until("a", "made by the method of a class", has("class")).await?;
     maps.merge("hook", &json!({ "data": { "sync.py": GOOD.replace("WORD", "last") } })).await?;

@@ -14,6 +14,8 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 use serde_json::{Value, json};
 
+use crate::pages::symptoms;
+
 /// The environment of servers that send their spans soon.
 pub(crate) fn send_to(test: &mut Fixture, collector: &str) {
     let server = test.server();
@@ -120,6 +122,7 @@ pub(crate) async fn a_collector_gets_a_span_for_each_reconcile_and_step(test: &m
     // An Event names the trace of the reconcile that failed.
     test.create(test.parent("bad")).await?;
     let event = test.until_event("bad", "SyncError", |_| true).await?;
+    symptoms::is_shown(test, "Sync error:", &symptoms::parent(test, "bad")).await?;
     let trace = text(&event, "/metadata/annotations/metahook.dev~1trace-id").to_owned();
     let (root, _) = until_sent(&collector, &trace).await?;
     let status = root.status.context("no status")?;

@@ -12,6 +12,7 @@ use super::kit::{
     short, until_controller,
 };
 use crate::mounts::reach_as;
+use crate::pages::symptoms;
 use crate::wasm;
 
 pub(crate) async fn a_controller_does_what_the_printed_roles_of_its_account_allow(
@@ -121,6 +122,7 @@ pub(crate) async fn rights_that_the_server_lacks_are_named_before_there_is_a_par
     let told = until_controller(test, "what is missing", lacks(&account)).await?;
     ensure!(is_true(&told, "Ready"), "it does not run: {}", told["status"]);
     let event = test.until_event_on(&told, "RightsMissing", |_| true).await?;
+    symptoms::is_shown(test, "RightsMissing", &symptoms::controller(&short(test))).await?;
     ensure!(text(&event, "/message").contains(&account), "{event}");
     let maps = "create, update, delete resource \"configmaps\" in API group \"\"; grant it: `metahook rbac --controller compositecontroller/";
     ensure!(text(&event, "/message").contains(maps), "a missing right is not named: {event}");

@@ -13,6 +13,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::attacks::{form, measure};
+use crate::pages::symptoms;
 use crate::wasm;
 
 const CHILDREN: usize = 10;
@@ -118,6 +119,7 @@ pub(crate) async fn a_wrong_module_deletes_none_of_ten_children_over_restarts(
     };
     lost(test, &before, 0).await?;
     test.until_controller_event("DeletionsHeld", told).await?;
+    symptoms::is_shown(test, "would be deleted", &symptoms::controller(test.name())).await?;
 
     let status = json!({ "status": { "conditions": null } });
     test.server().kill().await?;

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use super::kit::{IN_PLACE, PARENT, config, worlds};
 
+use crate::pages::symptoms;
+
 /// C21: a hook that writes the time, for many parents, and a controller beside it.
 pub(crate) async fn c21_a_hook_that_writes_the_time_slows_down_itself_alone(
     test: &mut Fixture,
@@ -42,6 +44,8 @@ pub(crate) async fn c21_a_hook_that_writes_the_time_slows_down_itself_alone(
         let served = |it: &Value| it["data"]["is"] == number;
         beside.objects(test, &CONFIG_MAP).until("round", "served meanwhile", served).await?;
     }
+    let parent = symptoms::parent_in(test, &clock.namespace, "p0");
+    symptoms::is_shown(test, "What changes each time is", &parent).await?;
     let of_parent = |log: &str, name: &str| {
         let named = format!(r#""parent":"{}/{name}""#, clock.namespace);
         log.lines().filter(|line| line.contains(&named) && line.contains(r#""message":"written""#)).count()
@@ -70,7 +74,9 @@ pub(crate) async fn c21_a_field_that_changes_each_time_is_named(test: &mut Fixtu
     .await?;
     world.is_synced_by(test, Hook::webhook(&counts.url("/sync")).version("v2")).await?;
     let named = |event: &Value| text(event, "/message").contains("each of the last 5 changed status.number");
-    world.until_event(test, "ChangesEachTime", named).await.map(drop)
+    world.until_event(test, "ChangesEachTime", named).await?;
+    let parent = symptoms::parent_in(test, &world.namespace, PARENT);
+    symptoms::is_shown(test, "ChangesEachTime", &parent).await
 }
 
 /// C21: a script that notes when it was called in an annotation of a child.

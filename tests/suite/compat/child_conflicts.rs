@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use super::child_management::{controller, same};
 use super::kinds::WAYS;
 
+use crate::pages::symptoms;
+
 pub(crate) async fn a_taken_name_is_reported_with_its_owner_and_left(test: &mut Fixture) -> Result<()> {
     let webhook = Webhook::serve(|asked: &Asked| {
         let name = text(&asked.body, "/parent/metadata/name");
@@ -71,6 +73,7 @@ pub(crate) async fn a_value_that_keeps_flipping_is_named_and_put_right_less_ofte
     let of_map = test
         .until_event("p", "ValueFlapping", |event| text(event, "/message").starts_with(&about("ConfigMap")))
         .await?;
+    symptoms::is_shown(test, "ValueFlapping", &symptoms::parent(test, "p")).await?;
     let said = text(&of_map, "/message");
     ensure!(said.contains(r#"data.k ("ours" becomes "theirs", by "#), "{said}");
     let of_secret = test

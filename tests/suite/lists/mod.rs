@@ -9,7 +9,7 @@ use controllers::{of_composites, of_conditions, of_controllers};
 use hooks::{of_bounds, of_hooks, of_hostile_scripts, of_scripts, of_scripts_on_a_node};
 
 use crate::all_rights::least_but_where_needed;
-use crate::pages::typed_pages;
+use crate::pages::{symptoms, typed_pages};
 use crate::runner::{Test, tests};
 use crate::{
     accounts, attacks, caches, cases, chart, compat, components, config_restart, gallery, harness, immortal,
@@ -72,6 +72,9 @@ fn without_a_server() -> Vec<Test> {
     tests![
         typed_pages::{
             each_page_with_commands_is_typed_by_a_test,
+        },
+        symptoms::{
+            each_line_of_the_page_on_troubleshooting_is_shown_by_a_test,
         },
         schemas::{
             the_schemas_of_built_in_kinds_are_those_of_the_api_server,

@@ -15,6 +15,7 @@ use tokio::process::Command;
 pub(crate) mod author_pages;
 pub(crate) mod node_pages;
 pub(crate) mod operation_pages;
+pub(crate) mod symptoms;
 pub(crate) mod typed_pages;
 
 /// Commands of one block, which are typed in one folder.
@@ -141,8 +142,7 @@ impl Desk {
             if self.not_here.are_in(command) {
                 continue;
             }
-            let here = |line: String, (word, here): &(&str, String)| line.replace(word, here);
-            let command = self.words.iter().fold(command.clone(), here);
+            let command = self.here(command);
             printed.push(self.types_line(&command).await?);
             if let Some((_, folder)) = command.split_once("&& cd ") {
                 self.folder = self.folder.join(folder);
@@ -150,6 +150,12 @@ impl Desk {
         }
         self.folder = before;
         Ok(printed)
+    }
+
+    /// The command with this cluster's names.
+    fn here(&self, command: &str) -> String {
+        let here = |line: String, (word, here): &(&str, String)| line.replace(word, here);
+        self.words.iter().fold(command.to_owned(), here)
     }
 
     async fn types_line(&self, line: &str) -> Result<String> {

@@ -46,7 +46,7 @@ enum Part {
 }
 
 /// Test targets of the part "unit", which runs the tests of all libraries and programs, too.
-const UNIT: [&str; 14] = [
+const UNIT: [&str; 13] = [
     "alerts",
     "answers",
     "cases",
@@ -60,7 +60,6 @@ const UNIT: [&str; 14] = [
     "response_matrix",
     "settling",
     "tree_size",
-    "troubleshooting",
 ];
 
 /// Test targets that need guests.
