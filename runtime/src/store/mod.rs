@@ -2,6 +2,7 @@
 //!
 //! The answer to an own write enters the cache at once, by the same door as a watch event. It wakes every parent that it concerns
 //! except the one whose reconcile wrote it, which comes again by itself. The event that repeats the answer is then old.
+//! See <https://github.com/GoogleCloudPlatform/metacontroller/issues/201>.
 //!
 //! Most large objects of a cluster are nobody's children, and no hook is ever shown them. A store that is opened for children alone
 //! holds them by their metadata. As soon as somebody needs whole objects of the kind, it lists them anew.

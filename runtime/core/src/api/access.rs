@@ -100,6 +100,7 @@ const REFUSED_BLOCK: &str = "cannot set blockOwnerDeletion";
 
 /// Guard of owner references: the admission plugin `OwnerReferencesPermissionEnforcement`, which some clusters have on. It
 /// names neither verb nor resource where it refuses a write.
+/// See <https://github.com/operator-framework/operator-sdk/issues/4020>.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerGuard {
     /// The client may not update the finalizers of the owner.

@@ -177,6 +177,7 @@ impl CommonSpec {
         let only_finalizes = sync.is_none();
         // Parents with the finalizer could never be deleted. The finalize hook stands in where there has to be a sync hook, and
         // is never called as one.
+        // See <https://github.com/metacontroller/metacontroller/issues/948>.
         let sync = sync.or_else(|| finalize.clone()).ok_or(ControllerError::NoSyncHook)?;
         if finalize.is_some() {
             selection::check_finalizer(name)?;

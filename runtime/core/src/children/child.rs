@@ -297,6 +297,7 @@ fn probe(write: Op, otherwise: Op) -> Op {
 
 /// Another order of a list, and items that other clients added to one, make no child anew under Recreate: a `ServiceAccount`
 /// would lose its Secrets.
+/// See <https://github.com/kubernetes/kubernetes/issues/74099>.
 fn is_corrected_in_place(drift: &[Difference]) -> bool {
     !drift.is_empty() && drift.iter().all(Difference::is_order_or_extra_item)
 }

@@ -2,6 +2,7 @@
 //!
 //! A hook written in Go answers `caBundle: ""` where it means nothing by it. Taken at its word, it would take the bundle
 //! away that cert-manager injects, again and again.
+//! See <https://github.com/cert-manager/cert-manager/issues/2899>.
 
 use serde_json::Value;
 
@@ -11,6 +12,7 @@ struct Injected {
     /// `*`: each item of a list.
     path: &'static [&'static str],
     /// The field beside which another client fills it, where it does not always.
+    /// See <https://github.com/kubernetes-sigs/cluster-api/issues/13489>.
     beside: Option<&'static str>,
 }
 

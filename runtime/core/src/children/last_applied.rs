@@ -132,6 +132,7 @@ pub(super) fn fold(object: &mut Value) {
 }
 
 /// `stringData` can only be written: the API server keeps it as `data`, and so it has to be compared.
+/// See <https://github.com/VictoriaMetrics/operator/pull/1685>.
 fn fold_texts(secret: &mut Value) {
     let Value::Object(secret) = secret else { return };
     let Some(Value::Object(texts)) = secret.remove("stringData") else { return };
@@ -197,6 +198,7 @@ pub(super) fn applied_print(body: &Value) -> Fingerprint {
 
 /// A field that is wanted to be nothing is not sent, unless the schema lets a null be there; but where texts are expected the
 /// API server took a null for an empty one, and that stays.
+/// See <https://github.com/kubernetes-sigs/controller-runtime/issues/1356>.
 fn prune_nulls(value: &mut Value, observed: Option<&Value>, lists: Option<&Lists>) {
     match value {
         Value::Object(members) => {

@@ -11,6 +11,7 @@ pub const DYNAMIC_MANAGER: &str = "metacontroller";
 
 /// The managed fields of an object once what dynamic apply wrote is what `manager` applied: a field that is no longer
 /// wanted then goes with the next apply. `None` where dynamic apply wrote nothing.
+/// See <https://github.com/kubernetes/kubernetes/issues/99003>.
 pub fn handed_over(fields: &Value, manager: &str) -> Option<Value> {
     let entries = fields.as_array()?;
     let text =

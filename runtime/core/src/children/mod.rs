@@ -91,6 +91,7 @@ pub enum Op {
     },
     /// Delete, and create at once where the deletion is final; else the next reconcile creates. By server-side apply where
     /// there is a `manager`.
+    /// See <https://github.com/prometheus-operator/prometheus-operator/issues/4519>.
     Recreate {
         id: ObjectId,
         uid: Uid,

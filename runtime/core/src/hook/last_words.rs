@@ -34,6 +34,7 @@ pub fn script_words(log: &str) -> String {
 
 /// A program's last words, as the end of a message: a panic or an exception in the form of its language, else its last
 /// line.
+/// See <https://github.com/tinygo-org/tinygo/issues/4873>.
 pub fn last_words(log: &str) -> String {
     let is_said = |line: &&str| !line.trim().is_empty() && !is_hint(line);
     let mut lines: Vec<_> = log.lines().rev().filter(is_said).take(MAX_SEARCHED).collect();

@@ -27,9 +27,11 @@ impl<'a> Identity<'a> {
     /// `None` where the lists are values as a whole: nothing identifies their items. By convention it is the first field
     /// that every item of all lists has, and that differs within each list: identified by `port` alone, 53/TCP and 53/UDP
     /// would become one.
+    /// See <https://github.com/kubernetes/kubernetes/issues/58477>.
     ///
     /// A list that is published as atomic is identified by names alone. `Metacontroller` merges it so, and other clients
     /// rely on that: `OpenShift` adds to the `imagePullSecrets` of each `ServiceAccount`.
+    /// See <https://github.com/stacklok/toolhive/issues/3622>.
     pub(super) fn of<const N: usize>(all: [&[Value]; N], kind: Option<&'a ListKind>) -> Option<Self> {
         let tells_apart = |by: &Self| {
             all.iter().all(|list| match list {
@@ -79,6 +81,7 @@ impl<'a> Identity<'a> {
 
     /// The names of all items, in the order of a merge: items of the answer as the answer has them. An item of another
     /// client stays behind the item of the answer that it stands behind in `observed`, or in front of all.
+    /// See <https://github.com/metacontroller/metacontroller/issues/562>.
     pub(super) fn merged_order<'b>(self, observed: &'b [Value], desired: &'b [Value]) -> Vec<Cow<'b, str>> {
         let names = |items: &'b [Value]| self.named(items).map(|(name, _)| name);
         let wanted: BTreeSet<_> = names(desired).collect();

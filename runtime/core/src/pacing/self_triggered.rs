@@ -71,6 +71,7 @@ pub struct SelfTriggerBudget {
     /// Since the parent was settled, or since the budget was refilled at once.
     in_a_row: u32,
     /// The hook read the clock in the last one: what it writes may be the time, which never settles.
+    /// See <https://github.com/multigres/multigres-operator/pull/185>.
     reads_clock: bool,
 }
 

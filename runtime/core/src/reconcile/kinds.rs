@@ -45,6 +45,7 @@ impl<E> DecoratedKinds<E> {
     /// The targets of a decorator are independent: those that are served are enough. `running`: the kinds that the controller works
     /// on already. Of these an unavailable one stays, as its API may answer again at any time. Where nothing is left all errors
     /// are returned.
+    /// See <https://github.com/metacontroller/metacontroller/pull/406>.
     pub fn of(
         discovered: impl IntoIterator<Item = Discovered<E>>,
         running: &[Option<Arc<Resource>>],

@@ -56,6 +56,8 @@ pub fn phase(parent: &Object, selection: &Selection) -> Phase {
 
 /// Whether children are written. Once a parent is being deleted only a finalize hook decides about them, and it does so
 /// no longer where the deletion itself does: in the foreground, or leaving orphans.
+/// See <https://github.com/defilantech/LLMKube/issues/949>.
+/// See <https://github.com/syntasso/kratix/issues/419>.
 pub fn manages_children(parent: &Object, selection: &Selection, finalized: bool) -> bool {
     let left_to_deletion =
         parent.finalizers.iter().any(|one| matches!(one.as_str(), "foregroundDeletion" | "orphan"));

@@ -1,4 +1,5 @@
 //! Message about an object that is too large for the API server: which part of it is.
+//! See <https://github.com/mogenius/renovate-operator/issues/616>.
 
 use serde_json::Value;
 

@@ -3,6 +3,7 @@
 //! When a CustomResourceDefinition changes, the kinds are resolved again; a controller whose kinds are not what they were drains
 //! and starts anew. It waits for all of them. Of the kinds that a decorator decorates, those that are served are enough. A kind
 //! whose aggregated API fails is waited for like one that is not served; a controller that works on it already goes on.
+//! See <https://github.com/GoogleCloudPlatform/metacontroller/issues/181>.
 
 use std::fmt;
 use std::sync::Arc;

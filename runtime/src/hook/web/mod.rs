@@ -314,6 +314,7 @@ impl Webhook {
 
 /// Sends a request; once more where the server closes an idle connection in the moment in which the request takes it, which shows
 /// at once. A webhook that breaks off later may do so because of the request.
+/// See <https://github.com/knative/pkg/issues/1509>.
 async fn send(
     pool: &Pool,
     request: impl Fn() -> Request<Full<Bytes>>,

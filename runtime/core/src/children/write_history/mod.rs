@@ -42,6 +42,7 @@ struct ObjectHistory {
     /// Fingerprint of the body that server-side apply sent last and the API server accepted.
     applied: Option<Fingerprint>,
     /// Differences that the API server's answer to an own write had already: another write would not end them.
+    /// See <https://github.com/metacontroller/metacontroller/issues/566>.
     server_defaults: BTreeSet<Fingerprint>,
     /// The unread answer that shows them. The cache holds the same `Arc`, so that it takes no memory.
     unread: Option<Arc<Object>>,
@@ -240,6 +241,7 @@ const RESET_INTERVAL: Duration = Duration::from_mins(15);
 const QUIET_TIME: Duration = Duration::from_mins(1);
 
 /// The values of one child that another client keeps changing, by path. Times are since the server's start.
+/// See <https://github.com/crossplane/crossplane/issues/6751>.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Flapping {
     places: BTreeMap<String, ChangeCount>,

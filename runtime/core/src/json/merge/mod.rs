@@ -19,6 +19,7 @@ use crate::json::lists::{ListKind, Lists};
 /// (`Lists::nullable`) a null is a value like another, and stands for an object of which nothing is left.
 /// Named items of `desired` have its order; items that only `observed` has stay behind the item that they stand behind.
 /// Where the types of `observed` and `desired` differ, `desired` wins whole.
+/// See <https://github.com/VictoriaMetrics/operator/issues/1215>.
 pub fn merge(observed: &Value, last: Option<&Value>, desired: &Value, lists: Option<&Lists>) -> Value {
     match (observed, desired) {
         (Value::Object(observed), Value::Object(desired)) => {

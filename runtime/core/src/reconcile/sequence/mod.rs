@@ -56,6 +56,7 @@ use crate::settled::SettledState;
 pub use prepare::ClaimedChildren;
 
 /// A name that was taken may be free after this time: the object that has it is another owner's, and may go at any time.
+/// See <https://github.com/GoogleCloudPlatform/metacontroller/issues/194>.
 pub const TAKEN_RETRY_DELAY: Duration = Duration::from_mins(10);
 
 /// State of a parent before a reconcile.

@@ -24,6 +24,8 @@ pub use matching::{Matching, NamespaceMatching};
 /// rules that name the object, and at each different selector once: at those that a label leads to at once, at the others in
 /// slices ([`Matching`]). The event of a namespace looks at the rules that select namespaces, in slices, too
 /// ([`NamespaceMatching`]).
+/// See <https://github.com/metacontroller/metacontroller/issues/731>.
+/// See <https://github.com/metacontroller/metacontroller/issues/883>.
 #[derive(Debug)]
 pub struct RelatedIndex {
     parents: BTreeMap<Key, Registered>,

@@ -93,6 +93,7 @@ fn fill(memory: &mut Memory<'_>, list: List, mut from: &[u8]) -> Result<u32, Err
 }
 
 /// `fd_write`. Returns how many bytes were written; a bad piece is treated as by [`fill`].
+/// See <https://github.com/bytecodealliance/wasmtime/issues/3303>.
 pub(super) fn write(state: &mut CallState, memory: &Memory<'_>, fd: u32, list: List) -> Result<u32, Failure> {
     let output = match state.files.get(fd)? {
         OpenDescriptor::Stdout => &mut state.stdout,
