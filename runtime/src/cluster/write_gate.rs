@@ -1,12 +1,19 @@
 //! Gate of all writes to the API server: with leader election it is open only while this server holds the Lease.
 //!
+//! # Flow
+//! Without leader election the gate is always open. With it, the gate is closed until the server gets the Lease; each renewal
+//! extends the deadline, and the gate closes for good when the server loses the Lease or gives it up.
+//!
 //! # Guarantees
-//! No byte of a write is handed to a connection after the deadline: the gate is asked before the request is sent, and once more as its
-//! body is read. A machine that was suspended takes that time off the deadline.
+//! No byte of a write is handed to a connection after the deadline: the gate is asked before the request is sent, and once more
+//! as its body is read. A machine that was suspended takes that time off the deadline.
 //!
 //! # Assumptions
-//! The server that extends the deadline holds the Lease until then by this machine's clock. A write whose last byte left in time may be carried
-//! out later: the API server refuses it by its version where another server has written meanwhile.
+//! The server that extends the deadline holds the Lease until then by this machine's clock. A write whose last byte left in
+//! time may be carried out later: the API server refuses it by its version where another server has written meanwhile.
+//!
+//! # Errors
+//! A write at a closed gate fails with [`NotLeading`]: nothing of it is sent, or its body breaks off.
 
 use std::pin::Pin;
 use std::sync::Arc;

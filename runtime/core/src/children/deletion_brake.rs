@@ -49,7 +49,15 @@ pub struct Census {
     pub children: usize,
 }
 
-/// The brake of one controller.
+/// The brake of one controller. Its guarantees and assumptions are those of [this module](self).
+///
+/// # Flow
+/// [`Self::version_changed`] begins a change. [`Self::let_through`] decides about the deletions of each reconcile, and
+/// [`Self::unrecorded`] gives the number that the status needs before they are carried out. The change ends once its parents
+/// have settled ([`Self::reconciled`]) or are gone ([`Self::forget`]), or when a user agrees ([`Self::allow`]).
+///
+/// # Errors
+/// Deletions beyond the threshold are refused: they wait, and [`Self::held`] shows them.
 #[derive(Debug)]
 pub struct DeletionBrake {
     limits: BrakeLimits,

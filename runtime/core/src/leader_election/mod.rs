@@ -3,6 +3,22 @@
 //! Times are of this process's own clock, which also runs while the machine is suspended: a renewal counts from the moment at
 //! which this process saw it. A Lease that vanishes counts as renewed just then: its holder may not have noticed.
 //! A time that another machine wrote is never compared.
+//!
+//! # Flow
+//! A participant asks [`LeaderElector::step`] for its next request and reports the answer: by [`LeaderElector::observe`],
+//! [`LeaderElector::wrote`] or [`LeaderElector::failed`]. The leader writes until [`LeaderElector::write_until`], which each
+//! renewal moves on, and gives the Lease up by [`LeaderElector::release`].
+//!
+//! # Guarantees
+//! One participant at most may write at any moment (see [`LeaderElector`]). One that has lost the Lease never leads again.
+//!
+//! # Assumptions
+//! All participants have the same [`Timing`]. The API server refuses an update of another version of the Lease, and no clock
+//! runs 1.2 times as fast as another.
+//!
+//! # Errors
+//! A request that fails may have been carried out, so the next step reads the Lease. The leader writes on until its deadline;
+//! a leader without a renewal by then has lost the Lease.
 
 #[cfg(test)]
 mod tests;

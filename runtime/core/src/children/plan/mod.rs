@@ -24,9 +24,21 @@ use crate::object::{ChildMap, Object};
 /// Children whose changed places a plan names, for people.
 const MAX_CHANGES: usize = 100;
 
+/// The plan that makes the observed children of a parent the desired ones.
+///
+/// # Flow
+/// An observed child that is not desired is deleted, and a desired child that is missing is created. For a child that is
+/// there and desired, the apply strategy and the update method of its kind decide, with what past writes have shown.
+///
 /// # Guarantees
 /// Same input, same plan. Carried out, its answers learned from and planned again, it ends in no ops. Never names an
 /// object that is neither observed nor desired.
+///
+/// # Assumptions
+/// Each observed object is a child of the parent: one that is not desired is deleted. `past` is about this parent's children.
+///
+/// # Errors
+/// A child whose object or record is not JSON is one of [`Plan::problems`], without an operation. The others are planned.
 pub fn children(owner: Owner<'_>, observed: &ChildMap, desired: &Desired, past: PastWrites<'_>) -> Plan {
     let mut plan = Plan::default();
     for (resource, object) in observed.objects() {
@@ -127,8 +139,19 @@ pub enum DryRunVerdict {
 
 /// The operation that follows from a dry run of `write`.
 ///
+/// # Flow
+/// A dry run that changes the object leads to `otherwise`, or to `write` where it takes out items of other clients alone. One
+/// that changes nothing leads to `write` where the record changes, and else leaves the object. A refused one leads to
+/// `otherwise`, unless what differs is what the API server made at first, or an order that cannot be changed.
+///
 /// # Guarantees
 /// An object that the write would not change is never made anew, nor one about which nothing is known.
+///
+/// # Assumptions
+/// `probed` is the result for `write` over `observed`, and `otherwise` is about the same object.
+///
+/// # Errors
+/// The observed object, or the one that it would become, is not the JSON of an object.
 pub fn judge(
     (write, otherwise): (Op, Op),
     observed: &Object,
