@@ -205,6 +205,7 @@ async fn a_server_that_is_gone_is_seen_to_be(day: &mut Fixture) -> Result<()> {
     let name = day.name().to_owned();
     let long_ago = json!({ "status": { "lastSeen": "2020-01-01T00:00:00Z" } });
     day.controllers().merge_status(&name, &long_ago).await?;
+    until_status(day, "NoServer").await?;
     symptoms::is_shown(day, "NoServer", &symptoms::controller(&name)).await?;
     day.server().start()?;
     until_status(day, "Running").await
