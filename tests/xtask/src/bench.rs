@@ -45,6 +45,9 @@ struct Converge {
     /// Parents with so many ConfigMaps each instead, once: what the server takes for them
     #[arg(long, value_name = "N")]
     children: Option<usize>,
+    /// So many controllers instead, each with a kind of its own, once; with --peer as many operators that have nothing to do
+    #[arg(long, value_name = "N", conflicts_with = "children")]
+    controllers: Option<usize>,
     /// One more flag for the server, such as --server-flag=--workers=16
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     server_flag: Vec<String>,
@@ -92,6 +95,7 @@ impl Converge {
         let mut program = optimized("bench-converge")?;
         program.arg(format!("--parents={}", self.parents)).arg(format!("--pairs={}", self.pairs));
         program.args(self.children.map(|children| format!("--children={children}")));
+        program.args(self.controllers.map(|controllers| format!("--controllers={controllers}")));
         program.args(self.server_flag.iter().map(|flag| format!("--flag={flag}")));
         program.args(peers);
         Ok(program)

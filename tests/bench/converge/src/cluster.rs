@@ -91,6 +91,12 @@ impl Cluster {
 
     /// The server as users get it, with the controller of `guests/hello` ready.
     pub(crate) async fn serve(&self) -> Result<Running> {
+        let running = self.start_server().await?;
+        usage::quiet().await?;
+        Ok(running)
+    }
+
+    pub(crate) async fn start_server(&self) -> Result<Running> {
         let metrics = free_address()?;
         let log = self.plane.logs().join("metahook.log");
         let mut server = Server::new(paths::server()?, self.plane.kubeconfig(), log);
@@ -101,7 +107,6 @@ impl Cluster {
         self.controllers().merge_status(CONTROLLER, &json!({ "status": null })).await?;
         server.start()?;
         self.controllers().until(CONTROLLER, "Ready", |controller| is_true(controller, "Ready")).await?;
-        usage::quiet().await?;
         Ok(Running { pid: server.pid()?, metrics, server })
     }
 
@@ -119,6 +124,10 @@ impl Cluster {
 
     pub(crate) fn logs(&self) -> PathBuf {
         self.plane.logs()
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
     }
 
     fn controllers(&self) -> Objects {

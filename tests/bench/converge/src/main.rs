@@ -8,6 +8,7 @@ mod beside;
 mod bodies;
 mod cluster;
 mod crowd;
+mod many;
 mod observer;
 mod ours;
 mod peers;
@@ -16,10 +17,12 @@ mod sized;
 mod usage;
 mod work;
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Parser;
+use serde::Serialize;
 
 use self::cluster::Cluster;
 use self::peers::Peer;
@@ -34,6 +37,9 @@ struct Options {
     /// Measures parents with so many ConfigMaps each instead: what the page on sizing says
     #[arg(long)]
     children: Option<usize>,
+    /// Measures so many controllers instead, each with a kind of its own
+    #[arg(long, conflicts_with = "children")]
+    controllers: Option<usize>,
     #[arg(long)]
     json: bool,
     /// One more flag for the server
@@ -60,13 +66,10 @@ async fn main() -> Result<()> {
     let peers = options.peers();
     let cluster = Cluster::start(options.flag).await?;
     if let Some(children) = options.children {
-        let sized = sized::measure(&cluster, options.parents, children).await?;
-        if options.json {
-            println!("{}", serde_json::to_string(&sized)?);
-        } else {
-            println!("{sized}");
-        }
-        return Ok(());
+        return print(&sized::measure(&cluster, options.parents, children).await?, options.json);
+    }
+    if let Some(controllers) = options.controllers {
+        return print(&many::measure(&cluster, controllers, &peers).await?, options.json);
     }
     // Nothing is measured on an API server that has just started.
     eprintln!("warming up");
@@ -86,6 +89,15 @@ async fn main() -> Result<()> {
         println!("{}", serde_json::to_string(&report.medians())?);
     } else {
         println!("{}", report.table());
+    }
+    Ok(())
+}
+
+fn print(measured: &(impl Serialize + Display), json: bool) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string(measured)?);
+    } else {
+        println!("{measured}");
     }
     Ok(())
 }

@@ -63,8 +63,21 @@ impl Peer {
         Ok(Theirs { made, changed })
     }
 
-    /// It is ready when it has done the work of one parent, which goes again.
-    async fn start(&self, cluster: &Cluster, api: &Api) -> Result<Operator> {
+    /// Megabytes of so many operators that have nothing to do.
+    pub(crate) async fn memory_of_many(&self, cluster: &Cluster, operators: usize) -> Result<f64> {
+        let mut all = Vec::new();
+        for _ in 0..operators {
+            all.push(self.process(cluster)?);
+            // Together they would wait for each other.
+            sleep(Duration::from_millis(100)).await;
+        }
+        usage::quiet().await?;
+        let memory: Result<Vec<_>> =
+            all.iter().map(|process| usage::proportional_mb(process.pid()?)).collect();
+        Ok(memory?.iter().sum())
+    }
+
+    fn process(&self, cluster: &Cluster) -> Result<Process> {
         let log = cluster.logs().join(format!("{}.log", self.name));
         // `env` becomes the operator: one process.
         let line: Vec<String> = [format!("KUBECONFIG={}", cluster.kubeconfig().display())]
@@ -72,7 +85,12 @@ impl Peer {
             .chain([self.program.display().to_string()])
             .chain(self.arguments.iter().cloned())
             .collect();
-        let process = Process::start(self.name, Path::new("/usr/bin/env"), &line, &log)?;
+        Process::start(self.name, Path::new("/usr/bin/env"), &line, &log)
+    }
+
+    /// It is ready when it has done the work of one parent, which goes again.
+    async fn start(&self, cluster: &Cluster, api: &Api) -> Result<Operator> {
+        let process = self.process(cluster)?;
         let mut parents = Observer::of(api, Kind::Parent).await?;
         let body = bodies::parent(&api.namespace, "first", "World");
         api.create(Kind::Parent, &body).await?;

@@ -41,14 +41,23 @@ pub(crate) fn memory_mb(pid: u32) -> Result<f64> {
     megabytes(pid, "VmRSS:")
 }
 
+/// Megabytes (10^6) of the process, of which those that it shares with others count for each by its part.
+pub(crate) fn proportional_mb(pid: u32) -> Result<f64> {
+    megabytes_in(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
+}
+
 /// The most megabytes (10^6) that it ever had.
 pub(crate) fn peak_mb(pid: u32) -> Result<f64> {
     megabytes(pid, "VmHWM:")
 }
 
-#[expect(clippy::cast_precision_loss, reason = "whole kilobytes")]
 fn megabytes(pid: u32, what: &str) -> Result<f64> {
-    let status = read(&format!("/proc/{pid}/status"))?;
+    megabytes_in(&format!("/proc/{pid}/status"), what)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "whole kilobytes")]
+fn megabytes_in(file: &str, what: &str) -> Result<f64> {
+    let status = read(file)?;
     let found = status.lines().find_map(|line| line.strip_prefix(what));
     let line = found.with_context(|| format!("the kernel tells no {what}"))?;
     let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
