@@ -136,7 +136,7 @@ impl Sandbox {
             seed: input.seed,
             memory: &Reservation::default(),
             kept: None,
-            purpose: CallPurpose::Trial,
+            purpose: CallPurpose::Author,
         };
         hook.call(input.request, context).await
     }

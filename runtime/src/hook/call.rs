@@ -50,7 +50,7 @@ pub enum CallPurpose {
     /// The server compares it with that of the hook.
     Shadow,
     /// An author looks at it.
-    Trial,
+    Author,
 }
 
 /// The result of a call, with its log and usage also where it failed.
