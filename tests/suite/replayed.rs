@@ -138,7 +138,13 @@ pub(crate) async fn reconciles_are_recorded_and_replayed(test: &mut Fixture) -> 
     let other = test.plane().scratch().join(format!("{name}-other.js"));
     fs::write(&other, script.replace("first", "second"))?;
     let (code, said) = replay(test, "open", &["--module", &other.display().to_string()]).await?;
-    let differs = ["# sync hook, ", ": another answer\n", "-   word: first\n+   word: second\n", "0 same"];
+    let differs = [
+        "# sync hook, ",
+        ": another answer\n",
+        "-   word: first\n+   word: second\n",
+        "# the server would write:\n",
+        "0 same",
+    ];
     ensure!(code == Some(1) && differs.iter().all(|one| said.contains(one)), "{said}");
 
     // A Secret's value leaves the server where it is asked for alone.

@@ -229,7 +229,7 @@ async fn reconciles(
     outcome
         .errors
         .extend(rounds.rounds.iter().flatten().flat_map(|one| &one.faults).take(MAX_FAULTS).cloned());
-    compared.found = plan(&rounds);
+    compared.found = rounds.plan();
     if let (Some(asked), Some(fields)) = (asked, compared.found.as_object_mut()) {
         fields.insert("cycles".to_owned(), asked);
     }
@@ -245,31 +245,4 @@ fn ignored(rounds: &Rounds) -> BTreeSet<String> {
 fn is_controller(document: &Document) -> bool {
     let kind = document.value.get("kind").and_then(Value::as_str).unwrap_or_default();
     matches!(kind, "CompositeController" | "DecoratorController")
-}
-
-/// Writes, round by round, without the fields that an API server sets.
-fn plan(rounds: &Rounds) -> Value {
-    let end = match rounds.end {
-        RenderEnd::Settled => "settled",
-        RenderEnd::Enough => "unfinished",
-        RenderEnd::Oscillates { .. } => "oscillates",
-        RenderEnd::Failed => "failed",
-    };
-    let round = |round: &Vec<crate::render::Reconciled>| {
-        let changes = round.iter().flat_map(|one| &one.steps).map(|step| {
-            let mut change = json!({ "change": step.op, "object": step.effect.id.to_string() });
-            if let (Some(after), Some(fields)) = (step.effect.shown_after(), change.as_object_mut()) {
-                fields.insert("after".to_owned(), after);
-            }
-            change
-        });
-        let errors = round.iter().filter_map(|one| one.error.as_ref()).map(|error| error_chain(error));
-        let errors: Vec<_> = errors.collect();
-        let mut value = json!({ "changes": changes.collect::<Vec<_>>() });
-        if let (false, Some(fields)) = (errors.is_empty(), value.as_object_mut()) {
-            fields.insert("errors".to_owned(), json!(errors));
-        }
-        value
-    };
-    json!({ "end": end, "rounds": rounds.rounds.iter().map(round).collect::<Vec<_>>() })
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::reconcile::config::ControllerConfig;
-use serde_json::Value;
+use metahook_server::telemetry::error_chain;
+use serde_json::{Value, json};
 
 use super::{Reconciled, Remembered, Simulation};
 
@@ -28,6 +29,35 @@ pub enum RenderEnd {
     Enough,
     /// A reconcile failed in the last round.
     Failed,
+}
+
+impl Rounds {
+    /// The writes, round by round, without the fields that an API server sets.
+    pub(crate) fn plan(&self) -> Value {
+        let end = match self.end {
+            RenderEnd::Settled => "settled",
+            RenderEnd::Enough => "unfinished",
+            RenderEnd::Oscillates { .. } => "oscillates",
+            RenderEnd::Failed => "failed",
+        };
+        let round = |round: &Vec<Reconciled>| {
+            let changes = round.iter().flat_map(|one| &one.steps).map(|step| {
+                let mut change = json!({ "change": step.op, "object": step.effect.id.to_string() });
+                if let (Some(after), Some(fields)) = (step.effect.shown_after(), change.as_object_mut()) {
+                    fields.insert("after".to_owned(), after);
+                }
+                change
+            });
+            let errors = round.iter().filter_map(|one| one.error.as_ref()).map(|error| error_chain(error));
+            let errors: Vec<_> = errors.collect();
+            let mut value = json!({ "changes": changes.collect::<Vec<_>>() });
+            if let (false, Some(fields)) = (errors.is_empty(), value.as_object_mut()) {
+                fields.insert("errors".to_owned(), json!(errors));
+            }
+            value
+        };
+        json!({ "end": end, "rounds": self.rounds.iter().map(round).collect::<Vec<_>>() })
+    }
 }
 
 impl Simulation {

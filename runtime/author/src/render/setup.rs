@@ -182,15 +182,38 @@ pub fn spec_limits(documents: &[Document], hook: HookName) -> Result<Option<Limi
 
 impl Simulation {
     pub fn of(documents: &[Document], options: Options) -> Result<Self, SetupError> {
+        let Options { namespace, apply_strategy: strategy, field_manager, files } = options;
+        let applying = Applying { strategy, manager: field_manager.into() };
+        Self::with(documents, &namespace, &applying, |controller| {
+            let (is_accepted, deletions) = accepted(&controller.document.value, &controller.spec, &files);
+            let hooks = HookSet::new(&controller.object.key.name, &controller.spec.common().hooks, files)?;
+            Ok((hooks, is_accepted, deletions))
+        })
+    }
+
+    /// The controller, each of whose hooks gives the same answer and is not called.
+    pub(crate) fn answering(documents: &[Document], answer: Vec<u8>) -> Result<Self, SetupError> {
+        let applying = Applying { strategy: ApplyStrategy::default(), manager: "".into() };
+        let none = DeletionStatus::default();
+        Self::with(documents, "default", &applying, |_| Ok((HookSet::answering(answer), true, none)))
+    }
+
+    /// `hooks`: those of the controller, whether they are the accepted ones, and the deletions that its status tells of.
+    fn with(
+        documents: &[Document],
+        namespace: &str,
+        applying: &Applying,
+        hooks: impl FnOnce(&Controller<'_>) -> Result<(HookSet, bool, DeletionStatus), SetupError>,
+    ) -> Result<Self, SetupError> {
         if documents.len() > MAX_OBJECTS {
             return Err(SetupError::TooMany { found: documents.len() });
         }
         let kinds = KnownKinds::of(documents).map_err(SetupError::kinds)?;
         let controller = Controller::of(documents)?;
-        let applying = Applying { strategy: options.apply_strategy, manager: options.field_manager.into() };
-        let served = served(&controller.spec, &kinds, &applying)
+        let served = served(&controller.spec, &kinds, applying)
             .map_err(|source| SetupError::Spec { place: controller.document.place.to_string(), source })?;
-        let configs = controller.configs(&served, &options.namespace);
+        let configs = controller.configs(&served, namespace);
+        let (hooks, is_accepted, deletions) = hooks(&controller)?;
         let Controller { kind, document, object, spec, .. } = controller;
         for (parents, _) in &configs {
             if kind == ControllerKind::Composite && !parents.has_status {
@@ -199,9 +222,7 @@ impl Simulation {
             }
         }
         let name = object.key.name.to_string();
-        let world = world(documents, &kinds, &options.namespace)?;
-        let (is_accepted, deletions) = accepted(&document.value, &spec, &options.files);
-        let hooks = HookSet::new(&name, &spec.common().hooks, options.files)?;
+        let world = world(documents, &kinds, namespace)?;
         // Only whether it is the accepted one makes a difference.
         let version = Fingerprint::of(b"version");
         let from = deletions.accepted.map(|from| if is_accepted { version.to_string() } else { from });

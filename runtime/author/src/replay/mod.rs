@@ -1,6 +1,7 @@
 //! `metahook replay`: the calls of a recording made again, with the same requests, clocks and random numbers, and what they answer now.
 
 pub mod as_case;
+mod plans;
 mod text;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::sandbox::{Input, LoadError, Sandbox};
+pub use plans::Plans;
 pub use text::{print_one, print_summary};
 
 /// Bytes of one line: more than any request and answer have together.
@@ -119,6 +121,8 @@ pub struct Replayer<'a> {
     pub sandbox: &'a Sandbox,
     /// By digest.
     modules: BTreeMap<String, Arc<Module>>,
+    /// Of the kinds of the recording.
+    definitions: Vec<Value>,
     /// The module that takes the place of all.
     pub instead: Option<Arc<Module>>,
     pub mounts: Vec<MountedFolder>,
@@ -142,11 +146,14 @@ pub struct Replayed {
 #[serde(rename_all = "camelCase", tag = "is")]
 pub enum Compared {
     Same,
-    /// Something else is answered. `replaced`: the values of Secrets are not those of the server.
+    /// Something else is answered. `replaced`: the values of Secrets are not those of the server. `plans`: what the server
+    /// would write after each answer; a customize hook has none.
     Different {
         recorded: Value,
         now: Value,
         replaced: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        plans: Option<Plans>,
     },
     /// There was an answer, and now there is an error; or the other way round, or another error.
     OtherEnd {
@@ -173,6 +180,8 @@ pub struct ReplaySummary {
     pub calls: usize,
     pub same: usize,
     pub different: usize,
+    /// Of those that differ: the server would write the same.
+    pub same_plan: usize,
     pub not_made: usize,
     /// Instructions that the recording has for the calls that were made again.
     pub recorded_instructions: u64,
@@ -199,7 +208,7 @@ impl<'a> Replayer<'a> {
             }
             modules.insert(hook.digest.clone(), module);
         }
-        Ok(Self { sandbox, modules, instead, mounts })
+        Ok(Self { sandbox, modules, definitions: recorded.definitions.clone(), instead, mounts })
     }
 
     /// Makes a call again.
@@ -227,8 +236,15 @@ impl<'a> Replayer<'a> {
         };
         let called = self.sandbox.call(&LoadedHook::Wasm { loaded, limits }, input).await;
         replayed.instructions = called.usage.map(|usage| usage.instructions);
-        let now = called.answer.map_err(|error| error_chain(&error));
-        Replayed { compared: compared(call, now), ..replayed }
+        let answer = called.answer.map_err(|error| error_chain(&error));
+        let mut compared = compared(call, &answer);
+        if let (Compared::Different { plans, .. }, Some(recorded), Ok(now)) =
+            (&mut compared, &call.answer, &answer)
+            && hook != HookName::Customize
+        {
+            *plans = Some(Plans::of(call, &self.definitions, recorded, now).await);
+        }
+        Replayed { compared, ..replayed }
     }
 
     fn callable(&self, call: &RecordedCall) -> Result<(Arc<Module>, HookName), String> {
@@ -249,10 +265,10 @@ impl<'a> Replayer<'a> {
 }
 
 /// `now`: the answer, or its error.
-fn compared(call: &RecordedCall, now: Result<Vec<u8>, String>) -> Compared {
+fn compared(call: &RecordedCall, now: &Result<Vec<u8>, String>) -> Compared {
     match (&call.answer, now) {
         (Some(recorded), Ok(now)) => {
-            let now = String::from_utf8_lossy(&now);
+            let now = String::from_utf8_lossy(now);
             let read = |text: &str| serde_json::from_str::<Value>(text).ok();
             let (before, after) = (read(recorded), read(&now));
             // The order of fields says nothing.
@@ -261,11 +277,11 @@ fn compared(call: &RecordedCall, now: Result<Vec<u8>, String>) -> Compared {
             }
             let shown = |value: Option<Value>, text: &str| value.unwrap_or_else(|| Value::from(text));
             let (recorded, now) = (shown(before, recorded), shown(after, &now));
-            Compared::Different { recorded, now, replaced: call.replaced }
+            Compared::Different { recorded, now, replaced: call.replaced, plans: None }
         }
         // The words of an error are not recorded where they may repeat a Secret.
-        (None, Err(now)) if call.replaced || call.error.as_ref() == Some(&now) => Compared::Same,
-        (_, Err(now)) => Compared::OtherEnd { recorded: call.error.clone(), now: Some(now) },
+        (None, Err(now)) if call.replaced || call.error.as_ref() == Some(now) => Compared::Same,
+        (_, Err(now)) => Compared::OtherEnd { recorded: call.error.clone(), now: Some(now.clone()) },
         (None, Ok(_)) => Compared::OtherEnd { recorded: call.error.clone(), now: None },
     }
 }
@@ -275,6 +291,10 @@ impl ReplaySummary {
         self.calls += 1;
         match &one.compared {
             Compared::Same => self.same += 1,
+            Compared::Different { plans: Some(Plans::Same), .. } => {
+                self.different += 1;
+                self.same_plan += 1;
+            }
             Compared::Different { .. } | Compared::OtherEnd { .. } => self.different += 1,
             Compared::NotMade { .. } => self.not_made += 1,
         }

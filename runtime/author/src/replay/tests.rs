@@ -89,7 +89,7 @@ fn what_is_no_recording_or_is_cut_off_is_told() {
 fn ends_are_compared() {
     let answer = json!({ "children": [], "status": {} });
     let now = |text: &str| Ok(text.as_bytes().to_vec());
-    let is_same = |call: &RecordedCall, now: Result<Vec<u8>, String>| compared(call, now) == Compared::Same;
+    let is_same = |call: &RecordedCall, now: Result<Vec<u8>, String>| compared(call, &now) == Compared::Same;
     let (answered, failed) = (call(Some(&answer)), call(None));
     assert!(
         is_same(&answered, now("{ \"status\":{}, \"children\":[] }")),
@@ -111,11 +111,13 @@ fn calls_are_counted_and_shown() {
         recorded_instructions: Some(100),
         instructions: Some(107),
     };
-    let different =
-        Compared::Different { recorded: json!({ "a": 1 }), now: json!({ "a": 2 }), replaced: true };
+    let (recorded, now, replaced) = (json!({ "a": 1 }), json!({ "a": 2 }), true);
+    let plans = Some(Plans::Different { recorded: json!({ "b": 3 }), now: json!({ "b": 4 }) });
+    let different = Compared::Different { recorded: recorded.clone(), now: now.clone(), replaced, plans };
+    let same_plan = Compared::Different { recorded, now, replaced, plans: Some(Plans::Same) };
     let other = Compared::OtherEnd { recorded: None, now: Some("no\u{1b}[2J".to_owned()) };
     let not_made = Compared::NotMade { why: "its hook is a webhook".to_owned() };
-    for compared in [Compared::Same, different, other, not_made] {
+    for compared in [Compared::Same, different, same_plan, other, not_made] {
         let one = one(compared);
         summary.add(&one);
         print_one(&mut out, &one, false).unwrap();
@@ -124,13 +126,53 @@ fn calls_are_counted_and_shown() {
     let out = String::from_utf8(out).unwrap();
     let expected = [
         "# sync hook, Greeting n/a: another answer\n  (its request shows Secrets",
-        "- a: 1\n+ a: 2\n",
+        "- a: 1\n+ a: 2\n# the server would write:\n- b: 3\n+ b: 4\n",
+        "- a: 1\n+ a: 2\n# the server would write the same\n",
         "# sync hook, Greeting n/a: another end\n- an answer\n+ error: no",
         "# sync hook, Greeting n/a: not called: its hook is a webhook\n",
-        "4 calls: 1 same, 2 different, 1 not called; +7 % instructions\n",
+        "5 calls: 1 same, 3 different (1 with the same writes), 1 not called; +7 % instructions\n",
     ];
     for part in expected {
         assert!(out.contains(part), "{part}: {out}");
     }
     assert!(!out.contains('\u{1b}'), "{out}");
+}
+
+#[tokio::test]
+async fn plans_of_two_answers_are_compared() {
+    let kind = json!({ "group": "example.com", "scope": "Namespaced", "names": { "kind": "Greeting", "plural": "greetings" },
+        "versions": [{ "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+            "schema": { "openAPIV3Schema": { "type": "object" } } }] });
+    let definitions = [json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "greetings.example.com" }, "spec": kind })];
+    let hook = json!({ "wasm": { "configMap": { "namespace": "n", "name": "hook" } } });
+    let controller = json!({ "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController",
+        "metadata": { "name": "c" }, "spec": {
+            "parentResource": { "apiVersion": "example.com/v1", "resource": "greetings" }, "generateSelector": true,
+            "childResources": [{ "apiVersion": "v1", "resource": "configmaps", "updateStrategy": { "method": "InPlace" } }],
+            "hooks": { "sync": hook, "customize": hook } } });
+    let parent = json!({ "apiVersion": "example.com/v1", "kind": "Greeting",
+        "metadata": { "name": "a", "namespace": "n", "uid": "1" } });
+    let map = |is: &str| {
+        json!({ "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "m", "namespace": "n" }, "data": { "is": is } })
+    };
+    let mut seen = map("related");
+    seen["metadata"]["name"] = json!("seen");
+    let related = json!({ "ConfigMap.v1": { "n/seen": seen } });
+    let request = json!({ "controller": controller, "parent": parent, "children": { "ConfigMap.v1": {} },
+        "related": related, "finalizing": false });
+    let answer = |is: &str| json!({ "children": [map(is)], "status": {} }).to_string();
+    let mut call = call(Some(&Value::Null));
+    call.request = request.to_string();
+    let plans = async |call: &RecordedCall, now: String| {
+        Plans::of(call, &definitions, &answer("one"), now.as_bytes()).await
+    };
+    let blanks = answer("one").replace(',', " , ");
+    assert_eq!(plans(&call, blanks).await, Plans::Same);
+    let Plans::Different { recorded, now } = plans(&call, answer("two")).await else { panic!("they differ") };
+    assert!(recorded.to_string().contains("one") && now.to_string().contains("two"), "{recorded} {now}");
+    call.request = json!({ "parent": parent }).to_string();
+    let why = "the request has no controller".to_owned();
+    assert_eq!(plans(&call, answer("two")).await, Plans::Unknown { why });
 }
