@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use metahook_core::api::policy::LimitBounds;
 use metahook_core::bundle::gvk;
 use metahook_core::json::difference::same;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::call_input::CallInput;
 use super::{Case, CaseKind, file};
@@ -15,7 +15,7 @@ use crate::call::{RequestOf, check_request};
 use crate::documents::{self, Document, DocumentError};
 use crate::kinds::KnownKinds;
 use crate::render::Simulation;
-use crate::render::rounds::{RenderEnd, Rounds};
+use crate::render::rounds::Rounds;
 use crate::render::setup::{Options, spec_limits};
 use crate::request_kinds::{hook_of, with_kinds};
 use crate::sandbox::{Input, simulated_time};

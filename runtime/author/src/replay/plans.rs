@@ -63,7 +63,7 @@ fn documents(call: &RecordedCall, definitions: &[Value]) -> Result<Vec<Document>
         hooks.remove("customize");
     }
     let parent = take("parent").or_else(|| take("object")).ok_or("the request has no parent")?;
-    let groups = ["children", "attachments", "related"].into_iter().filter_map(|field| take(field));
+    let groups = ["children", "attachments", "related"].into_iter().filter_map(&mut take);
     let groups = groups.filter_map(|mut field| field.as_object_mut().map(std::mem::take));
     let objects = groups.flat_map(|groups| groups.into_iter().map(|(_, group)| group));
     let objects = objects.filter_map(|mut group| group.as_object_mut().map(std::mem::take));
