@@ -23,7 +23,7 @@ pub fn instructions(budget: u64, function: &str) -> String {
     )
 }
 
-/// Part of the message about a hook that was ended for the sake of others.
+/// Part of the message about a hook that was ended so that calls of other controllers can begin.
 pub const CROWDED_OUT: &str = "while calls of other controllers could not begin: it was ended";
 
 pub fn timeout(budget: &str) -> String {

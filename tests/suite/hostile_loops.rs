@@ -13,16 +13,16 @@ use crate::hostile_hooks::{AT_ONCE, converges};
 use crate::scripts::until_loaded;
 use crate::wasm;
 
-/// Seconds in which a neighbour's parent converges beside hooks that loop for [`LOOP`]: its calls wait 5 / 4 x 250 ms
+/// Seconds in which a neighbour's parent converges beside hooks that loop for [`LOOP_TIMEOUT`]: its calls wait 5 / 4 x 250 ms
 /// each, and a busy machine stretches them.
-const BESIDE_LOOPS: f64 = 10.0;
+const MAX_SECONDS_BESIDE_LOOPS: f64 = 10.0;
 
 /// Seconds in which a neighbour's parent converges where all calls that may be under way loop: each of its two or three calls
-/// waits sixteen turns, and at most twice two for a place.
-const BESIDE_CROWD: f64 = 30.0;
+/// waits for sixteen turns of 250 ms, and for the end of the longest one for at most 500 ms.
+const MAX_SECONDS_BESIDE_CROWD: f64 = 30.0;
 
 /// A server that stops waits for calls under way.
-const LOOP: &str = "20s";
+const LOOP_TIMEOUT: &str = "20s";
 
 pub(crate) async fn many_hooks_that_loop_at_their_ceilings_take_turns(test: &mut Fixture) -> Result<()> {
     test.store("loops", &wasm::loops()?).await?;
@@ -36,7 +36,7 @@ pub(crate) async fn more_hooks_that_loop_than_may_be_under_way_take_turns(test: 
     test.store("loops", &wasm::loops()?).await?;
     let hook = test.hook("loops");
     test.server().flag("--hook-concurrency=1");
-    loop_beside_a_neighbour(test, hook, 20, BESIDE_CROWD).await?;
+    loop_beside_a_neighbour(test, hook, 20, MAX_SECONDS_BESIDE_CROWD).await?;
     let log = std::fs::read_to_string(test.server().log())?;
     ensure!(log.contains(expected_messages::CROWDED_OUT), "no call gave its place to another one");
     Ok(())
@@ -44,7 +44,7 @@ pub(crate) async fn more_hooks_that_loop_than_may_be_under_way_take_turns(test: 
 
 pub(crate) async fn take_turns(test: &mut Fixture, loops: Hook) -> Result<()> {
     test.server().flag(AT_ONCE);
-    loop_beside_a_neighbour(test, loops, 5, BESIDE_LOOPS).await
+    loop_beside_a_neighbour(test, loops, 5, MAX_SECONDS_BESIDE_LOOPS).await
 }
 
 /// Controllers whose hooks loop for as long as their limits may allow, so that no limit of theirs ends one in time. A
@@ -61,15 +61,19 @@ async fn loop_beside_a_neighbour(
     let good = test.controller().of_parents_with("row", "good").making(&POD, "Recreate");
     test.host(good.synced_by(test.hook("good"))).await?;
     converges(test, "good").await?;
+    let mut names = Vec::new();
     for number in 0..controllers {
         let row = format!("loops-{number}");
-        let hook = loops.clone().limited("instructions", 100_000_000_000_u64).limited("timeout", LOOP);
+        let hook =
+            loops.clone().limited("instructions", 100_000_000_000_u64).limited("timeout", LOOP_TIMEOUT);
         let name = format!("{}-{row}", test.name());
         let controller = test.controller().renamed(&name).of_parents_with("row", &row);
         test.host(controller.making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
         test.create(test.parent(&row).labelled("row", &row)).await?;
-        // All loops are under way before the neighbour's parents come.
-        until_loaded(test, &name).await?;
+        names.push(name);
+    }
+    for name in &names {
+        until_loaded(test, name).await?;
     }
     for number in 0..form(3, 20) {
         let start = Instant::now();

@@ -25,7 +25,6 @@ use serde_json::{Value, json};
 
 use crate::hostile_hooks::{self, MEMORY_FOR_LARGE_ANSWERS, do_no_harm};
 use crate::hostile_loops;
-use crate::scripts::until_loaded;
 use crate::table::{Code, Row};
 
 /// Rows of modules that no script has.
@@ -52,8 +51,8 @@ const OF_MODULES: [&str; 17] = [
 /// Rows of modules that Python alone has.
 const NOT_IN_JAVASCRIPT: [&str; 2] = ["exit", "opens"];
 
-/// Longer than a call may take.
-const STANDS_STILL: Duration = Duration::from_secs(4);
+/// How long the server is suspended: longer than a call may take.
+const SUSPEND_DURATION: Duration = Duration::from_secs(4);
 
 /// Instructions of rows without an end: those of a call that ends, many times over.
 const BUDGET: u64 = 50_000_000;
@@ -347,9 +346,7 @@ async fn take_turns(test: &mut Fixture, language: &'static str, loops: &str) -> 
 }
 
 /// It times out, which is no fault of the script: it is loaded again without an edit.
-pub(crate) async fn a_script_that_is_loaded_while_the_machine_stands_still_is_loaded_later(
-    test: &mut Fixture,
-) -> Result<()> {
+pub(crate) async fn a_script_whose_loading_times_out_is_loaded_later(test: &mut Fixture) -> Result<()> {
     // Bytecode of as many functions takes long enough to be stopped at.
     let functions = "function f(x) { return x + 1; }\n".repeat(20_000);
     let source = functions + "function sync() { return { children: [] }; }";
@@ -358,13 +355,13 @@ pub(crate) async fn a_script_that_is_loaded_while_the_machine_stands_still_is_lo
     let hook = Hook::script("javascript", test.name(), "large", "hook");
     test.host(test.controller().synced_by(hook)).await?;
     for flag in ["--hook-timeout", "--hook-timeout-max"] {
-        test.server().flag(&format!("{flag}={}s", STANDS_STILL.as_secs() - 1));
+        test.server().flag(&format!("{flag}={}s", SUSPEND_DURATION.as_secs() - 1));
     }
     test.serve()?;
     for _ in 0..5 {
-        stand_still_after(test, "module loaded").await?;
-        until_loaded(test, test.name()).await?;
-        if std::fs::read_to_string(test.server().log())?.contains("did not end within") {
+        suspend_after(test, "module loaded").await?;
+        let is_loaded = |log: &str| log.contains("script loaded");
+        if test.server().until_log("the script is loaded", is_loaded).await?.contains("did not end within") {
             return Ok(());
         }
         test.server().stop().await?;
@@ -375,13 +372,13 @@ pub(crate) async fn a_script_that_is_loaded_while_the_machine_stands_still_is_lo
 }
 
 /// Stops the server as soon as it has logged something, and lets it go on.
-async fn stand_still_after(test: &mut Fixture, message: &str) -> Result<()> {
+async fn suspend_after(test: &mut Fixture, message: &str) -> Result<()> {
     let start = Instant::now();
     while !std::fs::read_to_string(test.server().log())?.contains(message) {
         ensure!(start.elapsed() < PATIENCE, "{message:?} is not in the log");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     test.server().signal(Signal::Stop)?;
-    tokio::time::sleep(STANDS_STILL).await;
+    tokio::time::sleep(SUSPEND_DURATION).await;
     test.server().signal(Signal::Continue)
 }

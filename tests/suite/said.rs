@@ -150,7 +150,7 @@ pub(crate) async fn why_a_child_goes_is_told_on_its_parent(test: &mut Fixture) -
     test.parents().merge("p", &change).await?;
     let unlisted = "are deleted: the answer of the sync hook does not list it (version ";
     test.until_event("p", "ChildDeleted", told("ConfigMap a, ConfigMap b ", unlisted)).await?;
-    symptoms::is_shown(test, "are deleted:", &[]).await?;
+    symptoms::is_shown(test, "are deleted:", &[("-A", format!("-n {}", test.name()))]).await?;
     let changed =
         "is deleted to be made anew: the answer of the hook differs from it in metadata.labels.text";
     test.until_event("p", "ChildDeleted", told("ConfigMap c ", changed)).await?;

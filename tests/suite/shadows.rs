@@ -171,10 +171,14 @@ pub(crate) async fn a_hook_does_not_wait_for_its_shadow(test: &mut Fixture) -> R
     test.create(test.parent("a")).await?;
     test.config_maps().until("child", "made", |_| true).await?;
     let asked = Instant::now();
-    test.parents().merge("a", &json!({ "spec": { "nth": 1 } })).await?;
-    let synced = |parent: &Value| parent["status"]["observedGeneration"] == parent["metadata"]["generation"];
-    test.parents().until("a", "synced beside its shadow", synced).await?;
-    ensure!(asked.elapsed() < SHADOW, "the hook waited for its shadow");
+    // From the second change on, the call of the shadow about the one before is under way.
+    for nth in 0..10 {
+        test.parents().merge("a", &json!({ "spec": { "nth": nth } })).await?;
+        let synced =
+            |parent: &Value| parent["status"]["observedGeneration"] == parent["metadata"]["generation"];
+        test.parents().until("a", "synced beside its shadow", synced).await?;
+    }
+    ensure!(asked.elapsed() < SHADOW / 2, "the hook waited for its shadow");
     Ok(())
 }
 

@@ -42,7 +42,7 @@ pub struct CallContext<'a> {
     pub purpose: CallPurpose,
 }
 
-/// What the answer of a call is for.
+/// The purpose of a call's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallPurpose {
     /// The server carries it out.
@@ -153,7 +153,7 @@ async fn call_module(
     let (hook, is_of_shadow) = (hook.as_str(), purpose == CallPurpose::Shadow);
     let call = Call { controller, hook, is_of_shadow, request, now, limits, seed, mounts, memory };
     let start = Instant::now();
-    // Of no use once the server stops.
+    // The answer of a reconcile's call is of no use once the server stops.
     let called = if purpose == CallPurpose::Reconcile {
         runtime.call_until_stop(&loaded.module, call).await
     } else {

@@ -167,7 +167,7 @@ pub(super) fn of_hostile_scripts() -> Vec<Test> {
         hostile_scripts::{
             scripts_in_javascript_do_no_harm,
             many_scripts_in_javascript_that_loop_at_their_ceilings_take_turns,
-            a_script_that_is_loaded_while_the_machine_stands_still_is_loaded_later,
+            a_script_whose_loading_times_out_is_loaded_later,
         },
     ];
     let python = python.into_iter().map(|test| test.with_runners(&["python"]));

@@ -1,5 +1,4 @@
-//! The page on troubleshooting: what it shows under a command is what the command prints while a test has brought the symptom
-//! about.
+//! Tests of the page on troubleshooting: tests bring each symptom about, and the page's command prints the page's output.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +6,7 @@ use std::path::Path;
 use acceptance::fixture::Fixture;
 use acceptance::paths;
 use acceptance::wait::{PATIENCE, until};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::pages::Desk;
 
@@ -44,9 +43,11 @@ fn all_shown() -> Result<Vec<Shown>> {
     Ok(all)
 }
 
-/// Whether the parts of a line are printed in its order.
-fn is_in(line: &str, printed: &str) -> bool {
-    // `kubectl` puts the parts of a condition on lines of their own.
+/// Whether the parts of a line are printed in its order: on one line, or anywhere in what is printed of one object.
+fn is_in(line: &str, printed: &str, is_of_one_object: bool) -> bool {
+    if !is_of_one_object {
+        return printed.lines().any(|printed| is_in(line, printed, true));
+    }
     let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut rest = printed.as_str();
     line.split(ANYTHING).map(str::trim).all(|part| {
@@ -54,6 +55,11 @@ fn is_in(line: &str, printed: &str) -> bool {
         rest = found.map_or("", |(_, behind)| behind);
         found.is_some()
     })
+}
+
+/// `kubectl` describes one object, the parts of a condition on lines of their own.
+fn is_of_one_object(command: &str) -> bool {
+    command.contains(" describe ")
 }
 
 /// The controller that the command is about.
@@ -82,11 +88,16 @@ pub(crate) async fn is_shown(test: &Fixture, part: &str, words: &[(&'static str,
     let mut desk = Desk::new(test.plane(), &[])?;
     desk.words.extend(words.iter().cloned());
     let (command, line) = (desk.here(&shown.command), desk.here(&shown.line));
-    until(&format!("`{command}` prints {line:?}"), PATIENCE, async || {
-        let printed = desk.types_once(&command).await?;
-        Ok(if is_in(&line, &printed) { Ok(()) } else { Err(printed) })
-    })
-    .await
+    let types = async || {
+        let printed = desk.types_once(&command).await.map_err(|why| format!("{why:#}"))?;
+        if is_in(&line, &printed, is_of_one_object(&command)) { Ok(()) } else { Err(printed) }
+    };
+    let what = format!("`{command}` prints {line:?}");
+    if command.contains("rollback") {
+        // Each time it puts another version back.
+        return types().await.map_err(|said| anyhow!("{what}: {said}"));
+    }
+    until(&what, PATIENCE, async || Ok(types().await)).await
 }
 
 pub(crate) async fn each_line_of_the_page_on_troubleshooting_is_shown_by_a_test(
@@ -99,7 +110,8 @@ pub(crate) async fn each_line_of_the_page_on_troubleshooting_is_shown_by_a_test(
     let mut parts = Vec::new();
     find_parts(&paths::workspace().join("tests/suite"), &mut parts)?;
     for Shown { line, .. } in &all {
-        ensure!(parts.iter().any(|part| line.contains(part)), "no test shows the line {line:?} of {PAGE}");
+        let is_part = |part: &&String| !part.is_empty() && line.contains(part.as_str());
+        ensure!(parts.iter().any(|part| is_part(&part)), "no test shows the line {line:?} of {PAGE}");
     }
     Ok(())
 }

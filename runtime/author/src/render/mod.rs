@@ -42,6 +42,8 @@ pub struct Simulation {
     version: Fingerprint,
     brake: DeletionBrake,
     remembered: BTreeMap<Arc<Resource>, Remembered>,
+    /// The only object that counts as a parent.
+    only_parent: Option<Key>,
 }
 
 /// State of the parents of one kind that is kept from reconcile to reconcile.

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use metahook_core::api::policy::BrakeLimits;
+use metahook_core::children::deletion_brake::Census;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::reconcile::config::ControllerConfig;
 use metahook_server::telemetry::error_chain;
 use serde_json::{Value, json};
 
+use super::world::World;
 use super::{Reconciled, Remembered, Simulation};
 
 /// All rounds, and how they ended.
@@ -65,7 +68,10 @@ impl Simulation {
     pub(crate) fn parents(&self) -> Vec<(ObjectId, ControllerConfig)> {
         let mut all = Vec::new();
         for (resource, config) in &self.configs {
-            let included = self.world.of(resource).filter(|object| config.selection.includes(object));
+            let included = self.world.of(resource).filter(|object| {
+                self.only_parent.as_ref().is_none_or(|only| *only == object.key)
+                    && config.selection.includes(object)
+            });
             let id = |key| ObjectId { resource: Arc::clone(resource), key };
             all.extend(included.map(|object| (id(object.key.clone()), config.clone())));
         }
@@ -121,6 +127,22 @@ impl Simulation {
         let of = |(resource, remembered)| Remembered::put_off(remembered).map(move |key| (resource, key));
         self.remembered.iter().flat_map(of)
     }
+}
+
+/// The parents and the number of their children.
+pub(super) fn census(
+    world: &World,
+    parents: &[(ObjectId, ControllerConfig)],
+    limits: &BrakeLimits,
+) -> Census {
+    let mut all = Census::default();
+    for (id, config) in parents {
+        let parent = world.get(id).map(|parent| (id.clone(), Arc::clone(parent)));
+        let of = config.census(limits, parent, |parent, kind| world.candidates(config, parent, kind, None));
+        all.parents.extend(of.parents);
+        all.children += of.children;
+    }
+    all
 }
 
 impl Remembered {

@@ -10,11 +10,11 @@ use metahook_core::api::policy::{BrakeLimits, HookPolicy, Limits};
 use metahook_core::api::status::{ControllerStatus, DeletionStatus};
 use metahook_core::api::{CheckedSpec, ControllerKind, UnusableSpec};
 use metahook_core::bundle;
-use metahook_core::children::deletion_brake::{Census, DeletionBrake};
+use metahook_core::children::deletion_brake::DeletionBrake;
 use metahook_core::children::desired::{Applying, ChildKind};
 use metahook_core::hash::Fingerprint;
 use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
-use metahook_core::object::id::{Gvk, Gvr, ObjectId, Resource};
+use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId, Resource};
 use metahook_core::object::{Object, ObjectError};
 use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::kinds::{ConfigParts, Kinds, StatusError};
@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use super::Simulation;
 use super::hooks::{HookFiles, HookSet, HookSetError};
+use super::rounds::census;
 use super::world::{Refusal, World};
 use crate::call::MAX_CHILDREN;
 use crate::documents::Document;
@@ -191,14 +192,20 @@ impl Simulation {
         })
     }
 
-    /// The controller, each of whose hooks gives the same answer and is not called.
-    pub(crate) fn answering(documents: &[Document], answer: Vec<u8>) -> Result<Self, SetupError> {
+    /// The controller with one parent. Each of its hooks gives the same answer and is not called.
+    pub(crate) fn answering(
+        documents: &[Document],
+        parent: &Key,
+        answer: Vec<u8>,
+    ) -> Result<Self, SetupError> {
         let applying = Applying { strategy: ApplyStrategy::default(), manager: "".into() };
         let none = DeletionStatus::default();
-        Self::with(documents, "default", &applying, |_| Ok((HookSet::answering(answer), true, none)))
+        let with =
+            Self::with(documents, "default", &applying, |_| Ok((HookSet::answering(answer), true, none)))?;
+        Ok(Self { only_parent: Some(parent.clone()), ..with })
     }
 
-    /// `hooks`: those of the controller, whether they are the accepted ones, and the deletions that its status tells of.
+    /// `hooks`: those of the controller, whether they are the accepted ones, and the deletions that its status shows.
     fn with(
         documents: &[Document],
         namespace: &str,
@@ -229,7 +236,9 @@ impl Simulation {
         let deleted = deletions.deleted.and_then(|deleted| usize::try_from(deleted).ok()).unwrap_or_default();
         let brake = DeletionBrake::new(BrakeLimits::default(), from, deleted);
         let remembered = BTreeMap::new();
-        let mut this = Self { controller: name, configs, kinds, hooks, world, version, brake, remembered };
+        let only_parent = None;
+        let mut this =
+            Self { controller: name, configs, kinds, hooks, world, version, brake, remembered, only_parent };
         let parents = this.parents();
         this.brake.version_changed(version, Duration::ZERO, |limits| census(&this.world, &parents, limits));
         if parents.is_empty() {
@@ -252,18 +261,6 @@ fn accepted(controller: &Value, spec: &CheckedSpec, files: &HookFiles) -> (bool,
         ran.zip(given.as_ref()).is_none_or(|(ran, given)| ran == given)
     });
     (is_same, status.deletions)
-}
-
-/// The parents and the number of their children.
-fn census(world: &World, parents: &[(ObjectId, ControllerConfig)], limits: &BrakeLimits) -> Census {
-    let mut all = Census::default();
-    for (id, config) in parents {
-        let parent = world.get(id).map(|parent| (id.clone(), Arc::clone(parent)));
-        let of = config.census(limits, parent, |parent, kind| world.candidates(config, parent, kind, None));
-        all.parents.extend(of.parents);
-        all.children += of.children;
-    }
-    all
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {

@@ -121,7 +121,7 @@ pub struct Replayer<'a> {
     pub sandbox: &'a Sandbox,
     /// By digest.
     modules: BTreeMap<String, Arc<Module>>,
-    /// Of the kinds of the recording.
+    /// Definitions of the kinds of the recorded controller.
     definitions: Vec<Value>,
     /// The module that takes the place of all.
     pub instead: Option<Arc<Module>>,
@@ -180,7 +180,7 @@ pub struct ReplaySummary {
     pub calls: usize,
     pub same: usize,
     pub different: usize,
-    /// Of those that differ: the server would write the same.
+    /// Calls with another answer after which the server would write the same.
     pub same_plan: usize,
     pub not_made: usize,
     /// Instructions that the recording has for the calls that were made again.

@@ -1,10 +1,11 @@
 //! Plans of a recorded request: what the server would write after the recorded answer, and after another one.
 //!
 //! The objects are those that the hook was shown. So both plans lack what the hook was not shown: revisions of a rolling update,
-//! and what the server remembered of the parent.
+//! and what the server remembered of the parent. No deletion is held, and fields are merged as the server does by default.
 
 use std::collections::BTreeSet;
 
+use metahook_core::object::id::Key;
 use metahook_core::recording::RecordedCall;
 use metahook_server::telemetry::error_chain;
 use serde::Serialize;
@@ -13,8 +14,8 @@ use serde_json::Value;
 use crate::documents::{Document, of_cluster};
 use crate::render::Simulation;
 
-/// A status may wait for the reconcile after that of the children, and what settles then writes nothing more.
-const RECONCILES: usize = 3;
+/// A status may wait for the reconcile after that of the children, and a parent that has settled writes nothing more.
+const MAX_RECONCILES: usize = 3;
 
 /// Two plans beside each other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -37,8 +38,9 @@ impl Plans {
     pub(super) async fn of(call: &RecordedCall, definitions: &[Value], recorded: &str, now: &[u8]) -> Self {
         let planned = async {
             let documents = documents(call, definitions)?;
-            let recorded = plan(&documents, recorded.as_bytes()).await?;
-            Ok::<_, String>((recorded, plan(&documents, now).await?))
+            let parent = call.parent.key();
+            let recorded = plan(&documents, &parent, recorded.as_bytes()).await?;
+            Ok::<_, String>((recorded, plan(&documents, &parent, now).await?))
         };
         match planned.await {
             Ok((recorded, now)) if recorded == now => Self::Same,
@@ -48,9 +50,9 @@ impl Plans {
     }
 }
 
-async fn plan(documents: &[Document], answer: &[u8]) -> Result<Value, String> {
-    let simulation = Simulation::answering(documents, answer.to_vec());
-    Ok(simulation.map_err(|error| error_chain(&error))?.run(RECONCILES).await.plan())
+async fn plan(documents: &[Document], parent: &Key, answer: &[u8]) -> Result<Value, String> {
+    let simulation = Simulation::answering(documents, parent, answer.to_vec());
+    Ok(simulation.map_err(|error| error_chain(&error))?.run(MAX_RECONCILES).await.plan())
 }
 
 /// The controller, the definitions of its kinds, the parent, its children and its related objects.

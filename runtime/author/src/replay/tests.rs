@@ -159,7 +159,11 @@ async fn plans_of_two_answers_are_compared() {
     };
     let mut seen = map("related");
     seen["metadata"]["name"] = json!("seen");
-    let related = json!({ "ConfigMap.v1": { "n/seen": seen } });
+    let mut sibling = parent.clone();
+    sibling["metadata"]["name"] = json!("b");
+    // No parent of this reconcile: it would make the same child.
+    let related =
+        json!({ "ConfigMap.v1": { "n/seen": seen }, "Greeting.example.com/v1": { "n/b": sibling } });
     let request = json!({ "controller": controller, "parent": parent, "children": { "ConfigMap.v1": {} },
         "related": related, "finalizing": false });
     let answer = |is: &str| json!({ "children": [map(is)], "status": {} }).to_string();

@@ -21,7 +21,7 @@ use metahook_server::cluster::objects::RequestError;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::controllers::FindError;
+use crate::controllers::{FindError, plain};
 pub(crate) use cluster_reader::{ClusterReader, StoredCluster, StoredController};
 pub(crate) use named::{since_last, throttled_title, wait_and_cause};
 pub use text::print;
@@ -32,8 +32,8 @@ const FRESH: Duration = LAST_SEEN_INTERVAL.saturating_add(CLOCK_SKEW);
 
 const CLOCK_SKEW: Duration = Duration::from_mins(1);
 
-/// Digits of a digest that are shown.
-const SHORT: usize = 12;
+/// Digits of a digest, as many as `status.hooks.*.shortDigest` has.
+const SHORT_DIGEST: usize = 12;
 
 /// The word that is shown where no server hosts a controller.
 pub(crate) const NO_SERVER: &str = "NoServer";
@@ -129,7 +129,7 @@ impl ControllerLine {
             parents: listed(status.parents),
             failing: listed(status.failing),
             paused: listed(status.paused),
-            modules: modules(status),
+            modules: if is_hosted { modules(status) } else { BTreeMap::new() },
             // What the last server remarked may long be over.
             attention: if is_hosted { attention(&status.conditions) } else { Vec::new() },
             seen,
@@ -138,7 +138,8 @@ impl ControllerLine {
 
     /// The first digits of the digests, as `kubectl get` shows them: each module once.
     pub fn short_digests(&self) -> String {
-        let digests: BTreeSet<_> = self.modules.values().map(|digest| short(digest)).collect();
+        let short = |digest: &String| plain(digest).chars().take(SHORT_DIGEST).collect::<String>();
+        let digests: BTreeSet<_> = self.modules.values().map(short).collect();
         digests.into_iter().collect::<Vec<_>>().join(", ")
     }
 
@@ -151,11 +152,6 @@ impl ControllerLine {
 fn modules(status: &ControllerStatus) -> BTreeMap<String, String> {
     let hooks = status.hooks.iter();
     hooks.filter_map(|(name, hook)| Some((name.clone(), hook.digest.clone()?))).collect()
-}
-
-fn short(digest: &str) -> &str {
-    let digits = digest.trim_start_matches("sha256:");
-    digits.get(..SHORT).unwrap_or(digits)
 }
 
 /// A server holds the Lease and renewed it within its duration. One that ends leaves it without a holder.

@@ -86,7 +86,7 @@ pub struct CallNumbers {
     /// Calls by how long they took: one number for each bound of [`BUCKETS`], and one for those that took longer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<u64>,
-    /// The same of the calls of each hook.
+    /// Calls of each hook by how long they took, as in `buckets`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hook_buckets: BTreeMap<String, Vec<u64>>,
     /// Instructions of the latest calls by hook, at most 64 each.

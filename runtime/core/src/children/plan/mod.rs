@@ -142,7 +142,8 @@ pub enum DryRunVerdict {
 /// # Flow
 /// A dry run that changes the object leads to `otherwise`, or to `write` where it takes out items of other clients alone. One
 /// that changes nothing leads to `write` where the record changes, and else leaves the object. A refused one leads to
-/// `otherwise`, unless what differs is what the API server made at first, or an order that cannot be changed.
+/// `otherwise`, unless what differs is what the API server made at first, or an order that cannot be changed. One that is
+/// forbidden or not possible leads to `otherwise`, or to `Unknown` where that would recreate an object about which nothing is known.
 ///
 /// # Guarantees
 /// An object that the write would not change is never made anew, nor one about which nothing is known.

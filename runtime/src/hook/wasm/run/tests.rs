@@ -158,12 +158,13 @@ async fn a_shadow_keeps_no_call_of_its_controller_waiting() {
     let runtime = runtime();
     let fine = idle_module(&runtime);
     let shadow = || Call { is_of_shadow: true, ..call(limits()) };
-    // As many as one controller may have, and one more, are under way or wait.
+    // A shadow's call has the one place of its queue, and the queue is held back.
     let under_way = runtime.concurrency.begin(&queue_of(&shadow())).await;
     under_way.hold_back(Duration::from_mins(1));
-    let mut waits = pin!(runtime.call(&fine, shadow()));
-    assert!(waits.as_mut().now_or_never().is_none(), "it is held back");
-    assert_eq!(runtime.call(&fine, call(limits())).await.answer, Ok(Vec::new()));
+    let own = tokio::time::timeout(Duration::from_secs(10), runtime.call(&fine, call(limits())));
+    assert_eq!(own.await.unwrap().answer, Ok(Vec::new()));
+    let waits = tokio::time::timeout(Duration::from_millis(300), runtime.call(&fine, shadow())).await;
+    assert!(waits.is_err(), "it is held back");
 }
 
 /// Its place goes to the call that waits, and it goes on when that has ended.

@@ -18,7 +18,7 @@ pub struct Call<'a> {
     pub controller: &'a str,
     /// `argv[1]`: sync, finalize or customize.
     pub hook: &'a str,
-    /// No other call of the controller waits for it, nor is held back by what it does.
+    /// The call is of a shadow: it waits in the queue of shadows, so that no call of a reconcile waits for it.
     pub is_of_shadow: bool,
     pub request: Bytes,
     /// The time that the hook's realtime clock starts at.
