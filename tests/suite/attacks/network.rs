@@ -220,7 +220,7 @@ pub(crate) async fn an_endless_answer_is_refused_at_its_bound(test: &mut Fixture
     let webhook = Webhook::serve(|asked| greeted(asked).into()).await?;
     let proxy = hosted(test, &webhook).await?;
     let endless = Arc::new(AtomicU32::new(0));
-    let begun = Arc::clone(&endless);
+    let counted = Arc::clone(&endless);
     proxy.meddle(move |request| {
         let is_of_children =
             *request.method() == Method::GET && request.uri().path().ends_with("/configmaps");
@@ -228,7 +228,7 @@ pub(crate) async fn an_endless_answer_is_refused_at_its_bound(test: &mut Fixture
         if !is_of_children || is_watch {
             return Fate::Pass;
         }
-        begun.fetch_add(1, Ordering::Relaxed);
+        counted.fetch_add(1, Ordering::Relaxed);
         Fate::Endless
     });
     test.create(test.parent("p").greeting("you")).await?;
@@ -240,8 +240,8 @@ pub(crate) async fn an_endless_answer_is_refused_at_its_bound(test: &mut Fixture
     test.until_controller("not listed", is_refused).await?;
     let enough = form(3, 30);
     until("lists without end", PATIENCE * 3, async || {
-        let begun = endless.load(Ordering::Relaxed);
-        Ok(if begun >= enough { Ok(()) } else { Err(format!("{begun} of {enough}")) })
+        let lists = endless.load(Ordering::Relaxed);
+        Ok(if lists >= enough { Ok(()) } else { Err(format!("{lists} of {enough}")) })
     })
     .await?;
     memory_at_most(test, "the server's memory", 200.0)?;

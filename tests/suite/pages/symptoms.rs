@@ -95,7 +95,7 @@ pub(crate) async fn is_shown(test: &Fixture, part: &str, words: &[(&'static str,
     let what = format!("`{command}` prints {line:?}");
     if command.contains("rollback") {
         // Each time it puts another version back.
-        return types().await.map_err(|said| anyhow!("{what}: {said}"));
+        return types().await.map_err(|failure| anyhow!("{what}: {failure}"));
     }
     until(&what, PATIENCE, async || Ok(types().await)).await
 }

@@ -70,14 +70,14 @@ fn documents(call: &RecordedCall, definitions: &[Value]) -> Result<Vec<Document>
     let objects = groups.flat_map(|groups| groups.into_iter().map(|(_, group)| group));
     let objects = objects.filter_map(|mut group| group.as_object_mut().map(std::mem::take));
     let objects = objects.flat_map(|group| group.into_iter().map(|(_, object)| object));
-    let mut seen = BTreeSet::new();
+    let mut ids = BTreeSet::new();
     let mut all = vec![controller, parent];
     all.extend(definitions.iter().cloned().chain(objects));
     // A related object may be a child, too.
     all.retain(|object| {
         let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let fields = ["/apiVersion", "/kind", "/metadata/namespace", "/metadata/name"];
-        seen.insert(fields.map(text))
+        ids.insert(fields.map(text))
     });
     Ok(of_cluster(all))
 }

@@ -157,13 +157,13 @@ async fn plans_of_two_answers_are_compared() {
         json!({ "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": "m", "namespace": "n" }, "data": { "is": is } })
     };
-    let mut seen = map("related");
-    seen["metadata"]["name"] = json!("seen");
+    let mut other_map = map("related");
+    other_map["metadata"]["name"] = json!("other");
     let mut sibling = parent.clone();
     sibling["metadata"]["name"] = json!("b");
     // No parent of this reconcile: it would make the same child.
     let related =
-        json!({ "ConfigMap.v1": { "n/seen": seen }, "Greeting.example.com/v1": { "n/b": sibling } });
+        json!({ "ConfigMap.v1": { "n/other": other_map }, "Greeting.example.com/v1": { "n/b": sibling } });
     let request = json!({ "controller": controller, "parent": parent, "children": { "ConfigMap.v1": {} },
         "related": related, "finalizing": false });
     let answer = |is: &str| json!({ "children": [map(is)], "status": {} }).to_string();
