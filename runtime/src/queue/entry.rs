@@ -16,18 +16,32 @@ pub(super) struct Entry {
     pub(super) running: bool,
     /// The strongest cause to run again that came while it was running.
     pub(super) meanwhile: Option<Cause>,
-    pub(super) due: Option<Instant>,
-    /// Time that passes does not let it run until it is due.
-    pub(super) held: bool,
-    /// It runs by then, with its state of retries reset.
-    pub(super) reset_at: Option<Instant>,
-    pub(super) failures: u32,
-    pub(super) self_triggered: bool,
+    pub(super) delay: Delay,
+    pub(super) tries: Tries,
     /// The strongest cause that came since it was handed out.
     pub(super) since: Option<Cause>,
     pub(super) budget: SelfTriggerBudget,
     /// Budget of the tries that come earlier than a failure, a hook or the API server lets them.
     pub(super) early: SelfTriggerBudget,
+}
+
+/// The delay of a key: when it runs though no event adds it.
+#[derive(Default)]
+pub(super) struct Delay {
+    pub(super) due: Option<Instant>,
+    /// Time that passes does not let the key run until it is due.
+    pub(super) held: bool,
+    /// The key runs by then, with its tries reset.
+    pub(super) reset_at: Option<Instant>,
+}
+
+/// The part of a key's state of retries that the queue keeps between two reconciles.
+#[derive(Default)]
+pub(super) struct Tries {
+    /// Failures in a row.
+    pub(super) failures: u32,
+    /// The key runs again because of its own last reconcile.
+    pub(super) self_triggered: bool,
 }
 
 impl Entry {
@@ -49,28 +63,26 @@ impl Entry {
             Outcome::NoEffect(_) | Outcome::PostponedAfterWrite(_) => self.budget.charge(time),
             Outcome::NextStep => self.budget.refund(),
             // The others in a row are bounded by their delays.
-            Outcome::Failed(_) if self.failures == 0 => self.budget.charge(time),
+            Outcome::Failed(_) if self.tries.failures == 0 => self.budget.charge(time),
             Outcome::Settled(_) => self.budget.settled(),
             Outcome::Failed(_) | Outcome::Postponed(_) => {}
         }
         match outcome {
             Outcome::FollowUp | Outcome::FollowUpByClock => {
-                (self.failures, self.self_triggered) = (0, !changed);
+                self.tries = Tries { failures: 0, self_triggered: !changed };
             }
-            Outcome::Settled(_) | Outcome::NoEffect(_) | Outcome::NextStep => {
-                (self.failures, self.self_triggered) = (0, false);
-            }
-            Outcome::Failed(_) => self.failures = self.failures.saturating_add(1),
+            Outcome::Settled(_) | Outcome::NoEffect(_) | Outcome::NextStep => self.tries = Tries::default(),
+            Outcome::Failed(_) => self.tries.failures = self.tries.failures.saturating_add(1),
             Outcome::Postponed(_) | Outcome::PostponedAfterWrite(_) => {}
         }
     }
 
     /// Whether the entry is as good as a new one.
     pub(super) fn is_idle(&self, time: Duration) -> bool {
-        let waits = self.place.is_some() || self.running || self.due.is_some();
+        let waits = self.place.is_some() || self.running || self.delay.due.is_some();
         !waits
-            && self.failures == 0
-            && !self.self_triggered
+            && self.tries.failures == 0
+            && !self.tries.self_triggered
             && self.budget.is_full(time)
             && self.early.is_full(time)
     }

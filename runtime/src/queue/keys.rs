@@ -12,7 +12,7 @@ use metahook_core::pacing::self_triggered::{Pace, SelfTriggerBudget, SelfTrigger
 use metahook_core::reconcile::outcome::{Outcome, RetryState};
 use tokio::time::Instant;
 
-use crate::queue::entry::Entry;
+use crate::queue::entry::{Entry, Tries};
 use crate::queue::figures::{Counts, QueueFigures};
 use crate::sync::lock;
 
@@ -81,7 +81,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
 
     /// How long a key still has to wait; `None`: it is due, or nothing is to come.
     pub(super) fn due_in(&self, key: &K, now: Instant) -> Option<Duration> {
-        self.entries.get(key)?.due?.checked_duration_since(now)
+        self.entries.get(key)?.delay.due?.checked_duration_since(now)
     }
 
     /// Adds a key, and returns whether there is work for a worker now that was not there before.
@@ -91,21 +91,21 @@ impl<K: Ord + Hash + Clone> Keys<K> {
             let time = self.throttle.time(now);
             entry.budget.refill(time);
             entry.early.refill(time);
-            entry.self_triggered = false;
+            entry.tries.self_triggered = false;
         }
         entry.caused(cause);
         if entry.running {
             entry.note(cause);
             return false;
         }
-        !(cause == Cause::Periodic && entry.held) && self.wake(key, cause, now)
+        !(cause == Cause::Periodic && entry.delay.held) && self.wake(key, cause, now)
     }
 
     /// Queues a key that is not running. One that waits for its next try has a budget of its own for earlier ones: two hooks
     /// that never settle could call each other back for ever.
     fn wake(&mut self, key: K, cause: Cause, now: Instant) -> bool {
         let entry = self.entries.or_default(&key);
-        let waits = entry.place.is_none() && (entry.held || entry.failures > 0);
+        let waits = entry.place.is_none() && (entry.delay.held || entry.tries.failures > 0);
         if !waits || matches!(self.throttle.pace(entry.budget, now), Pace::At(_)) {
             return self.push(key, cause, now);
         }
@@ -158,7 +158,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     pub(super) fn add_after(&mut self, key: K, delay: Duration, now: Instant) {
         let at = now.checked_add(delay).unwrap_or(now);
         let entry = self.entries.or_default(&key);
-        entry.reset_at = Some(at);
+        entry.delay.reset_at = Some(at);
         if at > now || !entry.running {
             return self.delay(key, Some(at));
         }
@@ -217,14 +217,14 @@ impl<K: Ord + Hash + Clone> Keys<K> {
 
     fn delay(&mut self, key: K, at: Option<Instant>) {
         let Some(at) = at else { return };
-        if self.entries.or_default(&key).due.is_none_or(|due| due > at) {
+        if self.entries.or_default(&key).delay.due.is_none_or(|due| due > at) {
             self.set_due(key, at);
         }
     }
 
     fn set_due(&mut self, key: K, at: Instant) {
         self.counts.delayed();
-        if let Some(before) = self.entries.or_default(&key).due.replace(at) {
+        if let Some(before) = self.entries.or_default(&key).delay.due.replace(at) {
             self.due.remove(&(before, key.clone()));
         }
         self.due.insert((at, key));
@@ -234,8 +234,8 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     fn hold(&mut self, key: K, at: Option<Instant>, now: Instant) {
         let Some(at) = at else { return };
         let entry = self.entries.or_default(&key);
-        let reset_at = entry.reset_at.filter(|reset_at| *reset_at > now);
-        entry.held = true;
+        let reset_at = entry.delay.reset_at.filter(|reset_at| *reset_at > now);
+        entry.delay.held = true;
         self.set_due(key, reset_at.map_or(at, |reset_at| reset_at.min(at)));
     }
 
@@ -243,9 +243,9 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         while let Some((at, key)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
             self.due.remove(&(at, key.clone()));
             let entry = self.entries.or_default(&key);
-            entry.due = None;
-            entry.held = false;
-            let resets = entry.reset_at.is_some_and(|reset_at| reset_at <= now);
+            entry.delay.due = None;
+            entry.delay.held = false;
+            let resets = entry.delay.reset_at.is_some_and(|reset_at| reset_at <= now);
             match (entry.running, resets) {
                 // It waited for this as for a change.
                 (true, true) => entry.note(Cause::Changed),
@@ -275,13 +275,13 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         entry.place = None;
         entry.running = true;
         self.counts.began(&key, entry.queued_at.take(), now);
-        let reset_at = entry.reset_at.take();
+        let reset_at = entry.delay.reset_at.take();
         if reset_at.is_some() {
-            (entry.failures, entry.self_triggered) = (0, false);
+            entry.tries = Tries::default();
         }
         // This run is the one that it waited for.
-        let is_due = std::mem::take(&mut entry.held) || entry.due == reset_at;
-        if is_due && let Some(at) = entry.due.take() {
+        let is_due = std::mem::take(&mut entry.delay.held) || entry.delay.due == reset_at;
+        if is_due && let Some(at) = entry.delay.due.take() {
             self.due.remove(&(at, key.clone()));
         }
         let mut next = entry.budget;
@@ -289,8 +289,8 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         let next = self.throttle.pace(next, now);
         let wait = if let Pace::At(at) = next { at.saturating_sub(time) } else { Duration::ZERO };
         let retry_state = RetryState {
-            failures: entry.failures,
-            self_triggered: entry.self_triggered,
+            failures: entry.tries.failures,
+            self_triggered: entry.tries.self_triggered,
             in_a_row: entry.budget.in_a_row(),
             others_changed: entry.since.take().is_some_and(|cause| cause <= Cause::Related),
             next,
