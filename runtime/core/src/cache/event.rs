@@ -147,7 +147,7 @@ impl Cache {
         if self.max_unseen.is_some() {
             return Vec::new();
         }
-        self.changes += 1;
+        self.changes.last += 1;
         vec![ObjectChange { before: Some(before), after: Some(object) }]
     }
 
@@ -228,7 +228,7 @@ impl Cache {
         self.by_uid.insert(object.uid.clone(), key.clone());
         self.link(&object);
         if before.is_none() {
-            self.names_at = self.changes;
+            self.changes.of_names = self.changes.last;
         }
         if let Some(labelled) = &mut self.labelled {
             labelled.insert(&object);
@@ -242,19 +242,19 @@ impl Cache {
             return Vec::new();
         };
         self.unlink(&entry.object);
-        self.names_at = self.changes;
+        self.changes.of_names = self.changes.last;
         vec![ObjectChange { before: Some(entry.object), after: None }]
     }
 
     /// Takes an object in where it is found by its owner, in the place of what it was before.
     fn link(&mut self, object: &CachedObject) {
-        self.changes += 1;
+        self.changes.last += 1;
         let Some(owner) = &object.controller else {
-            self.orphans_at = self.changes;
+            self.changes.of_orphans = self.changes.last;
             return self.orphans.insert(object);
         };
         let Owned { children, at } = self.owned.or_default(owner);
-        *at = self.changes;
+        *at = self.changes.last;
         match children.binary_search_by(|other| other.key.cmp(&object.key)) {
             Ok(place) => children.splice(place..=place, [object.clone()]).for_each(drop),
             Err(place) => children.insert(place, object.clone()),
@@ -263,7 +263,7 @@ impl Cache {
 
     fn disown(&mut self, owner: &Uid, child: &Key) {
         let Some(Owned { children, at }) = self.owned.get_mut(owner) else { return };
-        *at = self.changes;
+        *at = self.changes.last;
         if let Ok(place) = children.binary_search_by(|other| other.key.cmp(child)) {
             children.remove(place);
         }
@@ -275,11 +275,11 @@ impl Cache {
     fn unlink(&mut self, object: &CachedObject) {
         self.bytes = self.bytes.saturating_sub(object.held());
         self.by_uid.remove(&object.uid);
-        self.changes += 1;
+        self.changes.last += 1;
         if let Some(owner) = &object.controller {
             self.disown(owner, &object.key);
         } else {
-            self.orphans_at = self.changes;
+            self.changes.of_orphans = self.changes.last;
             self.orphans.remove(object);
         }
         if let Some(labelled) = &mut self.labelled {

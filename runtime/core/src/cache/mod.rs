@@ -41,11 +41,7 @@ pub struct Cache {
     owned: FastMap<Uid, Owned>,
     /// Objects without a controller.
     orphans: LabelIndex,
-    /// Number of the last change, and of the last change of an orphan.
-    changes: u64,
-    orphans_at: u64,
-    /// Number of the last change by which an object came or went.
-    names_at: u64,
+    changes: ChangeNumbers,
     /// All objects by label, after [`Cache::label`].
     labelled: Option<LabelIndex>,
     by_uid: FastMap<Uid, Key>,
@@ -57,6 +53,17 @@ pub struct Cache {
     latest: Option<u128>,
     /// Bytes that all objects take in memory, about.
     bytes: usize,
+}
+
+/// Numbers of the latest changes of a cache, by which a reader sees that nothing changed since.
+#[derive(Debug, Default)]
+struct ChangeNumbers {
+    /// The last change.
+    last: u64,
+    /// The last change of an object without a controller.
+    of_orphans: u64,
+    /// The last change by which an object came or went.
+    of_names: u64,
 }
 
 /// The children of one owner.
@@ -101,12 +108,11 @@ impl Cache {
     /// A cache without objects that holds them as this one does, and that goes on counting changes.
     #[must_use]
     pub fn emptied(&self) -> Self {
+        let next = self.changes.last + 1;
         Self {
             max_unseen: self.max_unseen,
             labelled: self.labelled.as_ref().map(|_| LabelIndex::default()),
-            changes: self.changes + 1,
-            orphans_at: self.changes + 1,
-            names_at: self.changes + 1,
+            changes: ChangeNumbers { last: next, of_orphans: next, of_names: next },
             ..Self::default()
         }
     }
@@ -210,12 +216,12 @@ impl Cache {
 
     /// As long as these numbers stay, a parent has the same candidates whatever its selector is.
     pub fn changes_for(&self, parent: &Uid) -> [u64; 2] {
-        [self.owned.get(parent).map_or(0, |owned| owned.at), self.orphans_at]
+        [self.owned.get(parent).map_or(0, |owned| owned.at), self.changes.of_orphans]
     }
 
     /// As long as this number stays, the same names are taken here.
     pub fn names_changed(&self) -> u64 {
-        self.names_at
+        self.changes.of_names
     }
 }
 
