@@ -144,10 +144,18 @@ pub struct Reconciled<'a> {
     pub end: TraceEnd,
     /// The related objects that the end may name.
     pub related_failure: Vec<ObjectId>,
-    /// Why the next one waits, where the parent is throttled.
+    pub next: NextReconcile,
+}
+
+/// When the parent of a reconcile is reconciled again, as far as that is known at its end.
+#[derive(Debug, Default)]
+pub struct NextReconcile {
+    /// The delay after which the next reconcile comes, where one was asked for or a failure is repeated.
+    pub after: Option<Duration>,
+    /// The delay until the controller's next resync begins, where nothing else was left to do.
+    pub resync: Option<Duration>,
+    /// Why the next reconcile waits, where the parent is throttled.
     pub throttled: Option<String>,
-    pub next: Option<Duration>,
-    pub next_resync: Option<Duration>,
 }
 
 impl Explained {
@@ -160,7 +168,8 @@ impl Explained {
 impl ReconcileTrace {
     /// With the time of each of its steps. `left_out`: steps that were not kept.
     pub fn new(reconciled: Reconciled<'_>, steps: &[TimedStep], left_out: usize) -> (Self, Vec<StepTime>) {
-        let Reconciled { controller, resource, parent, began, took, cause, end, .. } = reconciled;
+        let Reconciled { controller, resource, parent, began, took, cause, end, related_failure, next } =
+            reconciled;
         let mut room = MAX_SHOWN;
         let mut left_out = left_out;
         let (mut traced, mut times) = (Vec::new(), Vec::new());
@@ -190,10 +199,10 @@ impl ReconcileTrace {
             steps: traced,
             left_out,
             end,
-            related_failure: reaches(&reconciled.related_failure),
-            throttled: reconciled.throttled.as_deref().map(message),
-            next_us: reconciled.next.map(micros),
-            next_resync_us: reconciled.next_resync.map(micros),
+            related_failure: reaches(&related_failure),
+            throttled: next.throttled.as_deref().map(message),
+            next_us: next.after.map(micros),
+            next_resync_us: next.resync.map(micros),
             settled: None,
             repeated: None,
         };

@@ -37,9 +37,7 @@ fn reconciled<'a>(resource: &'a Resource, parent: &'a Object) -> Reconciled<'a> 
         cause: ReconcileCause::default(),
         end: TraceEnd::Unchanged,
         related_failure: Vec::new(),
-        throttled: None,
-        next: None,
-        next_resync: None,
+        next: NextReconcile::default(),
     }
 }
 
@@ -91,7 +89,7 @@ fn a_trace_has_changed_fields_the_status_and_the_next_resync() {
     let (resource, parent) = (resource("e/v1", "P"), version("other"));
     let reconciled = Reconciled {
         cause: ReconcileCause { fields, .."labels changed".into() },
-        next_resync: Some(Duration::from_secs(3)),
+        next: NextReconcile { resync: Some(Duration::from_secs(3)), ..NextReconcile::default() },
         ..reconciled(&resource, &parent)
     };
     let time = StepTime { began: Duration::from_millis(3), ended: Duration::from_millis(5) };

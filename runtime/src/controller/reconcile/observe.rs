@@ -99,9 +99,11 @@ impl Reconciler {
             cause,
             end,
             related_failure,
-            throttled,
-            next: outcome.delay().or(wait.flatten().map(|wait| wait.saturating_sub(took))),
-            next_resync: self.until_resync(outcome),
+            next: trace::NextReconcile {
+                after: outcome.delay().or(wait.flatten().map(|wait| wait.saturating_sub(took))),
+                resync: self.until_resync(outcome),
+                throttled,
+            },
         };
         let (trace, times) = ReconcileTrace::new(reconciled, &steps, left_out);
         if let Some(span) = span {
