@@ -58,11 +58,16 @@ struct LeaderElection {
     versions: Growing,
     restores: Restores,
     timing: Timing,
-    start: Instant,
-    /// Before the start.
-    suspended: Duration,
+    clock: ElectionClock,
     /// As they were logged last.
     logged: Logged,
+}
+
+/// Clock of an election, which goes on while the machine is suspended.
+struct ElectionClock {
+    start: Instant,
+    /// The time that the machine was suspended before the start.
+    suspended: Duration,
 }
 
 #[derive(Default)]
@@ -70,6 +75,22 @@ struct Logged {
     holder: Option<String>,
     leads: bool,
     problem: Option<String>,
+}
+
+impl ElectionClock {
+    fn start() -> Self {
+        Self { start: Instant::now(), suspended: suspended() }
+    }
+
+    /// The time since the start, also that of a machine that was suspended.
+    fn now(&self) -> Duration {
+        self.start.elapsed() + suspended().saturating_sub(self.suspended)
+    }
+
+    /// The instant of `time` on the clock of timers, unless the machine is suspended before.
+    fn instant(&self, time: Duration) -> Instant {
+        Instant::now() + time.saturating_sub(self.now())
+    }
 }
 
 /// This server led, and does no longer.
@@ -104,8 +125,7 @@ impl LeaderElection {
             restores: api.restores.clone(),
             identity: identity.clone(),
             timing,
-            start: Instant::now(),
-            suspended: suspended(),
+            clock: ElectionClock::start(),
             logged: Logged::default(),
         }
     }
@@ -147,7 +167,7 @@ impl LeaderElection {
         match self.request(&step).await {
             Err(LeaseError::Conflict) => {
                 let lease = self.request(&Step::Read).await?;
-                self.elector.observe(lease, self.now());
+                self.elector.observe(lease, self.clock.now());
                 let step = self.elector.release_as_read(&now_text()).ok_or(LeaseError::Conflict)?;
                 self.request(&step).await.map(|_| true)
             }
@@ -155,27 +175,17 @@ impl LeaderElection {
         }
     }
 
-    /// The time since the start, also that of a machine that was suspended.
-    fn now(&self) -> Duration {
-        self.start.elapsed() + suspended().saturating_sub(self.suspended)
-    }
-
-    /// The instant of `time` on the clock of timers, unless the machine is suspended before.
-    fn instant(&self, time: Duration) -> Instant {
-        Instant::now() + time.saturating_sub(self.now())
-    }
-
     /// Ends when the Lease is lost.
     async fn hold(&mut self) {
         loop {
-            let sent = self.now();
+            let sent = self.clock.now();
             let step = self.elector.step(sent, &now_text());
             match &step {
                 Step::Lost => return,
                 Step::Wait => self.pause().await,
                 Step::Read | Step::Create(_) | Step::Update(..) => {
                     let answer = self.request(&step).await;
-                    let now = self.now();
+                    let now = self.clock.now();
                     if let Ok(Some(lease)) = &answer
                         && self.versions.goes_back(lease.version_number())
                     {
@@ -203,7 +213,7 @@ impl LeaderElection {
     /// Opens the gate until the deadline; logs who leads, where that changed.
     fn tell(&mut self) {
         if let Some(until) = self.elector.write_until() {
-            self.gate.extend(self.instant(until));
+            self.gate.extend(self.clock.instant(until));
             self.logged.problem = None;
             if !std::mem::replace(&mut self.logged.leads, true) {
                 tracing::info!(lease = %self.lease, identity = self.identity, "Successfully acquired lease");
@@ -229,14 +239,14 @@ impl LeaderElection {
     /// Waits until the next try; a leader's wait ends with its deadline.
     async fn pause(&self) {
         let retry = Instant::now() + self.timing.retry;
-        let until = self.elector.write_until().map_or(retry, |until| retry.min(self.instant(until)));
+        let until = self.elector.write_until().map_or(retry, |until| retry.min(self.clock.instant(until)));
         tokio::time::sleep_until(until).await;
     }
 
     /// `Ok(None)`: there is no Lease.
     async fn request(&self, step: &Step) -> Result<Option<Lease>, LeaseError> {
         let last = Instant::now() + LEASE_REQUEST_TIMEOUT;
-        let until = self.elector.write_until().map_or(last, |until| last.min(self.instant(until)));
+        let until = self.elector.write_until().map_or(last, |until| last.min(self.clock.instant(until)));
         tokio::time::timeout_at(until, self.client.exchange(step))
             .await
             .map_err(|_elapsed| LeaseError::Timeout)?
