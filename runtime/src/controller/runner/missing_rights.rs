@@ -30,11 +30,7 @@ pub(crate) struct MissingRights {
     /// Acts as the account.
     api: ApiClient,
     account: Option<ServiceAccountRef>,
-    needs: Vec<Writes>,
-    /// Rights that it needs besides where the API server guards owner references.
-    owns: Vec<Writes>,
-    /// Whether the API server guards owner references, asked once and only where one of these is missing.
-    guards: OnceCell<bool>,
+    needs: RequiredRights,
     /// Client with the server's own rights.
     server: ApiClient,
     kind: ControllerKind,
@@ -45,19 +41,31 @@ pub(crate) struct MissingRights {
     controllers: Vec<Arc<Store>>,
 }
 
+/// Rights that a controller's account needs for what the spec declares.
+struct RequiredRights {
+    /// Rights that the account needs in any case.
+    to_work: Vec<Writes>,
+    /// Rights that the account needs besides where the API server guards owner references.
+    to_own: Vec<Writes>,
+    /// Whether the API server guards owner references, asked once and only where one of `to_own` is missing.
+    guards: OnceCell<bool>,
+}
+
 impl MissingRights {
     pub(crate) fn of(runner: &ControllerRunner, account: Option<&ServiceAccountRef>) -> Self {
         let ControllerRunner { context, kind, object, reporter, .. } = runner;
-        let needs = to_work(*kind, object, context.options.applying.strategy);
+        let needs = RequiredRights {
+            to_work: to_work(*kind, object, context.options.applying.strategy).unwrap_or_default(),
+            to_own: to_own(*kind, object).unwrap_or_default(),
+            guards: OnceCell::new(),
+        };
         Self {
             api: account.map_or_else(
                 || context.cluster.api.clone(),
                 |account| context.cluster.api.acting_as(account),
             ),
             account: account.cloned(),
-            needs: needs.unwrap_or_default(),
-            owns: to_own(*kind, object).unwrap_or_default(),
-            guards: OnceCell::new(),
+            needs,
             server: context.cluster.api.clone(),
             kind: *kind,
             object: Arc::clone(object),
@@ -105,7 +113,7 @@ impl MissingRights {
         if may(&anything).await? == Some(true) {
             return Ok(Some(missing));
         }
-        for one in &self.needs {
+        for one in &self.needs.to_work {
             match may(one).await? {
                 None => return Ok(None),
                 Some(true) => {}
@@ -113,12 +121,12 @@ impl MissingRights {
             }
         }
         let mut unowned = Vec::new();
-        for one in &self.owns {
+        for one in &self.needs.to_own {
             if may(one).await? == Some(false) {
                 unowned.push(one);
             }
         }
-        if !unowned.is_empty() && *self.guards.get_or_try_init(|| self.guards_owners()).await? {
+        if !unowned.is_empty() && *self.needs.guards.get_or_try_init(|| self.guards_owners()).await? {
             missing.append(&mut unowned);
         }
         Ok(Some(missing))
@@ -193,10 +201,12 @@ mod tests {
         let object = Object::parse(&controller.to_string(), None).unwrap();
         let (report, mut seen) = watch::channel(Report::default());
         let rights = MissingRights {
-            needs: to_work(ControllerKind::Composite, &object, ApplyStrategy::default()).unwrap(),
-            owns: Vec::new(),
+            needs: RequiredRights {
+                to_work: to_work(ControllerKind::Composite, &object, ApplyStrategy::default()).unwrap(),
+                to_own: Vec::new(),
+                guards: OnceCell::new(),
+            },
             account: None,
-            guards: OnceCell::new(),
             server: api.clone(),
             kind: ControllerKind::Composite,
             object: Arc::new(object),
