@@ -68,12 +68,16 @@ pub(super) struct StatusWriter {
     written: Option<ControllerStatus>,
     /// By then the status is written again, so that it shows that a server hosts the controller.
     due: Instant,
-    /// When a write was tried last.
-    tried: Instant,
+    attempt: WriteAttempt,
+}
+
+/// The last attempt to write a status.
+struct WriteAttempt {
+    at: Instant,
     state: WriteState,
 }
 
-/// Result of the last write.
+/// Result of a write.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum WriteState {
     #[default]
@@ -100,6 +104,13 @@ impl WriteState {
     }
 }
 
+impl WriteAttempt {
+    /// When the write is tried again, where it did not succeed.
+    fn retry_at(&self) -> Instant {
+        self.at + self.state.retry_delay()
+    }
+}
+
 impl StatusWriter {
     pub(super) fn new(
         context: &Context,
@@ -110,11 +121,10 @@ impl StatusWriter {
         let (api, recorder) = (context.cluster.api.clone(), context.cluster.recorder.clone());
         let hosting = context.hosting.clone();
         let (key, uid) = (controller.key.clone(), controller.uid.clone());
-        let (written, state) = (None, WriteState::default());
-        let tried = Instant::now();
+        let attempt = WriteAttempt { at: Instant::now(), state: WriteState::default() };
         // By then there is something to say.
-        let due = tried + LAST_SEEN_INTERVAL / 10 + spread(&uid) / 2;
-        Self { api, recorder, store, key, uid, hosting, requests, written, due, tried, state }
+        let due = attempt.at + LAST_SEEN_INTERVAL / 10 + spread(&uid) / 2;
+        Self { api, recorder, store, key, uid, hosting, requests, written: None, due, attempt }
     }
 
     /// Ends after the reporter.
@@ -136,7 +146,7 @@ impl StatusWriter {
             drop(tokio::time::timeout(LAST_WRITE_TIMEOUT, self.release(&last)).await);
             return;
         }
-        let is_dropped = self.state == WriteState::Dropped;
+        let is_dropped = self.attempt.state == WriteState::Dropped;
         if is_dropped || self.now().is_none_or(|object| seen(&object).deletions == last.deletions) {
             return;
         }
@@ -157,8 +167,7 @@ impl StatusWriter {
         // A write that a reconcile waits for may come first, any number of times: the next change has the same turn then.
         let mut turn = None;
         loop {
-            let state = self.state;
-            let retry_at = self.tried + state.retry_delay();
+            let (state, retry_at) = (self.attempt.state, self.attempt.retry_at());
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(request) = self.requests.recv() => {
@@ -206,7 +215,7 @@ impl StatusWriter {
     }
 
     async fn record_now(&mut self, report: &mut watch::Receiver<Report>) -> Result<(), RecordError> {
-        if !self.state.is_hopeful() {
+        if !self.attempt.state.is_hopeful() {
             return Ok(());
         }
         // Another server may have the controller by now, and its status.
@@ -233,9 +242,8 @@ impl StatusWriter {
     /// Notes what came of a write, and logs what is new about it.
     fn note(&mut self, result: &Result<bool, RequestError>) {
         let key = &self.key;
-        let before = self.state;
-        self.tried = Instant::now();
-        self.state = match result {
+        let before = self.attempt.state;
+        let state = match result {
             Ok(true) => WriteState::Written,
             Ok(false) => WriteState::Dropped,
             Err(error) if error.is_ungranted() => WriteState::Ungranted,
@@ -243,6 +251,7 @@ impl StatusWriter {
             Err(_) if !before.is_hopeful() => before,
             Err(_) => WriteState::Failed,
         };
+        self.attempt = WriteAttempt { at: Instant::now(), state };
         match result {
             Ok(true) => {}
             Ok(false) if before == WriteState::Dropped => {}
