@@ -66,14 +66,20 @@ pub struct Recorder {
     /// Fields of the question to the server, beside the controller.
     more: Vec<(&'static str, String)>,
     has_asked: bool,
-    /// Since when no server answers.
-    unanswered: Option<Instant>,
-    /// Since when no server runs the controller.
-    unhosted: Option<Instant>,
+    outage: Outage,
     /// Times that the recording began.
     beginnings: usize,
     digests: BTreeSet<String>,
     ending: Ending,
+}
+
+/// An outage of the servers that are asked: what none of them does at present, and since when.
+#[derive(Default)]
+struct Outage {
+    /// Since when no server answers.
+    unanswered: Option<Instant>,
+    /// Since when no server runs the controller.
+    unhosted: Option<Instant>,
 }
 
 impl Recorder {
@@ -104,8 +110,7 @@ impl Recorder {
             controller,
             more,
             has_asked: false,
-            unanswered: None,
-            unhosted: None,
+            outage: Outage::default(),
             beginnings: 0,
             digests: BTreeSet::new(),
             ending,
@@ -137,11 +142,11 @@ impl Recorder {
         let asked = self.inspector.reach_and_ask(&mut self.servers, question).await;
         let (answers, failed) = asked.unwrap_or_else(|error| (Vec::<RecordedAnswer>::new(), Some(error)));
         match failed {
-            None => self.unanswered = None,
+            None => self.outage.unanswered = None,
             // The other server may be the one that runs the controller.
-            Some(_) if !answers.is_empty() => self.unanswered = None,
+            Some(_) if !answers.is_empty() => self.outage.unanswered = None,
             Some(error) => {
-                let since = self.unanswered.get_or_insert_with(Instant::now).elapsed();
+                let since = self.outage.unanswered.get_or_insert_with(Instant::now).elapsed();
                 // One that answered before may be restarted.
                 if is_final(&error) || self.beginnings == 0 || since > UNANSWERED_TIMEOUT {
                     return Err(error.into());
@@ -150,8 +155,8 @@ impl Recorder {
             }
         }
         if answers.iter().any(|answer| answer.hosted) {
-            self.unhosted = None;
-        } else if self.unhosted.get_or_insert_with(Instant::now).elapsed() > HOSTED_TIMEOUT {
+            self.outage.unhosted = None;
+        } else if self.outage.unhosted.get_or_insert_with(Instant::now).elapsed() > HOSTED_TIMEOUT {
             return Err(RecorderError::NotHosted(self.object.name.clone()));
         }
         self.beginnings += answers.iter().filter(|answer| answer.began).count();
