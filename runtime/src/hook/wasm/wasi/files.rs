@@ -46,8 +46,8 @@ pub(super) fn read(
 ) -> Result<u32, Failure> {
     match state.files.get(fd)? {
         OpenDescriptor::Stdin => {
-            let read = fill(memory, list, &state.stdin)?;
-            state.stdin.advance(read as usize);
+            let read = fill(memory, list, &state.input.stdin)?;
+            state.input.stdin.advance(read as usize);
             Ok(read)
         }
         OpenDescriptor::File(file) => {
@@ -144,7 +144,7 @@ pub(super) fn poll(
         return Err(Errno::Inval.into());
     }
     for number in 0..count {
-        state.cost += EVENT_COST;
+        state.host_calls.cost += EVENT_COST;
         let at = after(subscriptions, number * SUBSCRIPTION)?;
         let user_data: [u8; 8] = memory.array(at)?;
         let [kind] = memory.array(after(at, 8)?)?;
@@ -175,7 +175,7 @@ pub(super) fn poll(
 
 fn readable(state: &CallState, fd: u32) -> Result<u64, Errno> {
     match state.files.get(fd)? {
-        OpenDescriptor::Stdin => Ok(state.stdin.len() as u64),
+        OpenDescriptor::Stdin => Ok(state.input.stdin.len() as u64),
         OpenDescriptor::File(file) => Ok(file.stat.size.saturating_sub(file.position)),
         OpenDescriptor::Stdout | OpenDescriptor::Stderr | OpenDescriptor::Folder(_) => Err(Errno::Badf),
     }
@@ -297,7 +297,7 @@ pub(super) fn list(
 ) -> Result<u32, Failure> {
     let listed = if from == 0 {
         let listed = state.files.list(fd)?;
-        state.cost += ENTRY_COST.saturating_mul(listed.len() as u64);
+        state.host_calls.cost += ENTRY_COST.saturating_mul(listed.len() as u64);
         listed
     } else {
         state.files.listed(fd)?
@@ -312,7 +312,7 @@ pub(super) fn list(
         let fitting = bytes.get(..(to.len - written) as usize).unwrap_or(&bytes);
         memory.write(after(to.at, written)?, fitting)?;
         written += length(fitting.len())?;
-        state.cost += ENTRY_COST;
+        state.host_calls.cost += ENTRY_COST;
     }
     Ok(written)
 }

@@ -72,18 +72,18 @@ pub fn linker(engine: &Engine) -> wasmtime::Result<Linker<CallState>> {
 fn process(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     linker.func_wrap_async(WASI, "args_sizes_get", |guest: Guest<'_>, (count, size): (u32, u32)| {
         short(guest, move |state, memory| {
-            memory.write_u32(count, state.arg_count)?;
-            Ok(memory.write_u32(size, length(state.args.len())?)?)
+            memory.write_u32(count, state.input.arg_count)?;
+            Ok(memory.write_u32(size, length(state.input.args.len())?)?)
         })
     })?;
     linker.func_wrap_async(WASI, "args_get", |guest: Guest<'_>, (list, text): (u32, u32)| {
         short(guest, move |state, memory| {
             let mut start = text;
-            for (number, arg) in (0..).zip(state.args.split_inclusive(|byte| *byte == 0)) {
+            for (number, arg) in (0..).zip(state.input.args.split_inclusive(|byte| *byte == 0)) {
                 memory.write_u32(after(list, number * 4)?, start)?;
                 start = after(start, length(arg.len())?)?;
             }
-            Ok(memory.write(text, &state.args)?)
+            Ok(memory.write(text, &state.input.args)?)
         })
     })?;
     linker.func_wrap_async(WASI, "environ_sizes_get", |guest: Guest<'_>, (count, size): (u32, u32)| {
@@ -133,7 +133,7 @@ fn clocks_and_random(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
         long(guest, CALL_COST, move |state, memory| {
             Random::check(len)?;
             state.random.fill(memory.bytes_mut(Span { at, len })?);
-            state.cost += u64::from(len);
+            state.host_calls.cost += u64::from(len);
             Ok(())
         })
     })?;
@@ -197,7 +197,7 @@ fn streams(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
 
 /// Tells the hook how many bytes were copied.
 fn copied(state: &mut CallState, memory: &mut Memory<'_>, to: u32, len: u32) -> Result<(), Failure> {
-    state.cost += u64::from(len) / BYTES_PER_INSTRUCTION;
+    state.host_calls.cost += u64::from(len) / BYTES_PER_INSTRUCTION;
     Ok(memory.write_u32(to, len)?)
 }
 
@@ -326,7 +326,7 @@ fn long<'a>(
 ) -> Box<dyn Future<Output = WasiResult> + Send + 'a> {
     Box::new(async move {
         let done = with_memory(&mut guest, work);
-        let cost = base.saturating_add(std::mem::take(&mut guest.data_mut().cost));
+        let cost = base.saturating_add(std::mem::take(&mut guest.data_mut().host_calls.cost));
         let result = outcome(done)?;
         let left = guest.get_fuel()?;
         guest.set_fuel(left.saturating_sub(cost))?;
@@ -335,8 +335,8 @@ fn long<'a>(
         }
         // Setting the fuel delays the engine's own yield: without this a loop of such calls would never give way.
         let state = guest.data_mut();
-        if state.fuel_at_yield.saturating_sub(left) >= YIELD_INTERVAL {
-            state.fuel_at_yield = left;
+        if state.host_calls.fuel_at_yield.saturating_sub(left) >= YIELD_INTERVAL {
+            state.host_calls.fuel_at_yield = left;
             give_way().await;
         }
         Ok(result)

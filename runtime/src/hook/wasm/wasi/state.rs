@@ -73,11 +73,7 @@ const MAX_TAIL: usize = 8 << 10;
 
 /// The data of one instance.
 pub struct CallState {
-    /// `argv`, each with a 0 behind it.
-    pub(super) args: Vec<u8>,
-    pub(super) arg_count: u32,
-    /// The part of the request that the hook has not read yet.
-    pub(super) stdin: Bytes,
+    pub(super) input: CallInput,
     /// More than its bound ends the call: half an answer is no answer.
     pub(crate) stdout: Output,
     /// More than its bound is counted and dropped.
@@ -86,14 +82,28 @@ pub struct CallState {
     pub(super) random: Random,
     pub(super) files: Descriptors,
     pub(crate) limiter: Limiter,
-    /// The fuel that was left when a call into the host last gave way to others.
-    pub(super) fuel_at_yield: u64,
-    /// The cost so far of the call into the host that is under way, also where it fails in the end.
-    pub(super) cost: u64,
+    pub(super) host_calls: HostCalls,
     /// The hook asked for a socket, which no hook gets.
     pub(crate) wanted_network: bool,
     /// The program is an interpreter: its last words are about its script.
     pub(crate) is_script: bool,
+}
+
+/// The arguments and the request of a call, as the program reads them.
+pub(super) struct CallInput {
+    /// `argv`, each with a 0 behind it.
+    pub(super) args: Vec<u8>,
+    pub(super) arg_count: u32,
+    /// The part of the request that the hook has not read yet.
+    pub(super) stdin: Bytes,
+}
+
+/// Calls of the program into the host, which the hook pays for with its instructions.
+pub(super) struct HostCalls {
+    /// The fuel that was left when a call into the host last gave way to others.
+    pub(super) fuel_at_yield: u64,
+    /// The cost so far of the call into the host that is under way, also where it fails in the end.
+    pub(super) cost: u64,
 }
 
 /// Memory with a bound, which a hook's output is written to.
@@ -150,9 +160,7 @@ impl CallState {
         }
         let files = Descriptors::new(call.folders(script));
         Self {
-            args,
-            arg_count,
-            stdin: call.request,
+            input: CallInput { args, arg_count, stdin: call.request },
             stdout: Output::new(limits.output, call.memory.clone()),
             stderr: Output::new(limits.log, call.memory.clone()),
             clock: Clock::new(call.now),
@@ -166,8 +174,7 @@ impl CallState {
                 refused: None,
                 memory: call.memory,
             },
-            fuel_at_yield: limits.instructions,
-            cost: 0,
+            host_calls: HostCalls { fuel_at_yield: limits.instructions, cost: 0 },
             wanted_network: false,
             is_script: script.is_some(),
         }

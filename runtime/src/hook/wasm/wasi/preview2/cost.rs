@@ -73,7 +73,7 @@ impl CallHookHandler<ComponentState> for Charge {
             return Err(Trap::OutOfFuel.into());
         }
         // Setting the fuel delays the engine's own yield: without this a loop of such calls would never give way.
-        let fuel_at_yield = &mut store.data_mut().call.fuel_at_yield;
+        let fuel_at_yield = &mut store.data_mut().call.host_calls.fuel_at_yield;
         if fuel_at_yield.saturating_sub(left - cost) >= YIELD_INTERVAL {
             *fuel_at_yield = left - cost;
             give_way().await;
