@@ -90,7 +90,7 @@ impl Fed {
                     if store.of_account && is_ungranted && store.is_synced() {
                         // Its objects stay in the cache: without them it would look as if they were gone. They are listed anew, since
                         // a watch that is taken up again does not say so.
-                        store.synced.send_replace(None);
+                        store.lists.synced.send_replace(None);
                         events.set(watch_resource(api, resource, namespace, None));
                     }
                     drop(store);
@@ -124,7 +124,7 @@ impl Fed {
             confirm(store, resource, api, unconfirmed).await;
             if complete && let Some(store) = store.upgrade() {
                 lock(&store.state).account.listed();
-                store.synced.send_replace(Some(Synced { restores, whole }));
+                store.lists.synced.send_replace(Some(Synced { restores, whole }));
             }
         }
     }

@@ -52,16 +52,22 @@ pub(crate) struct Store {
     state: Mutex<State>,
     restores: Restores,
     api: ApiClient,
-    /// `None`: not everything has been listed yet.
-    synced: watch::Sender<Option<Synced>>,
-    /// Everything has to be listed anew.
-    relist: Arc<Notify>,
-    opened: Mutex<Instant>,
+    lists: Lists,
     of_account: bool,
     /// The store gave way after its first list: it has no watch any more.
     ended: watch::Sender<bool>,
     /// Feeds it; set once.
     task: OnceLock<AbortOnDropHandle<()>>,
+}
+
+/// Lists of a store: the last one that was complete, and the next one where one is needed.
+struct Lists {
+    /// `None`: not everything has been listed yet.
+    synced: watch::Sender<Option<Synced>>,
+    /// Everything has to be listed anew.
+    relist: Arc<Notify>,
+    /// Since when the store waits for the list that makes it synced.
+    opened: Mutex<Instant>,
 }
 
 /// A list that was complete: after so many restores of the cluster, and whether all objects were held whole.
@@ -134,13 +140,13 @@ impl Store {
     /// Whether everything there is has been listed once, and after a restore of the cluster once more.
     pub(crate) fn is_synced(&self) -> bool {
         let whole = self.keeps_whole();
-        *self.synced.borrow() >= Some(Synced { restores: self.restores.count(), whole })
+        *self.lists.synced.borrow() >= Some(Synced { restores: self.restores.count(), whole })
     }
 
     /// Waits until the store is synced, or until it has given way.
     pub(crate) async fn synced(&self) {
         let whole = self.keeps_whole();
-        let mut synced = self.synced.subscribe();
+        let mut synced = self.lists.synced.subscribe();
         let is_enough =
             |synced: &Option<Synced>| *synced >= Some(Synced { restores: self.restores.count(), whole });
         let mut ended = self.ended();
@@ -188,11 +194,11 @@ impl Store {
         state.cache.keep_whole();
         let is_whole = state.cache.all().all(|object| object.whole().is_some());
         drop(state);
-        self.synced.send_modify(|synced| match synced {
+        self.lists.synced.send_modify(|synced| match synced {
             Some(synced) if is_whole => synced.whole = true,
-            _ => self.relist.notify_one(),
+            _ => self.lists.relist.notify_one(),
         });
-        *lock(&self.opened) = Instant::now();
+        *lock(&self.lists.opened) = Instant::now();
     }
 
     /// Reads a child that is not held whole. It is from then on, until it goes.
@@ -213,7 +219,7 @@ impl Store {
         let (kind, is_synced) = (&self.resource.gvk, self.is_synced());
         match (&lock(&self.state).trouble, is_synced) {
             (Some(trouble), false) => Some(format!("{kind} cannot be listed: {}", trouble.why)),
-            (None, false) if lock(&self.opened).elapsed() >= SLOW_LIST => {
+            (None, false) if lock(&self.lists.opened).elapsed() >= SLOW_LIST => {
                 Some(format!("{kind} cannot be listed: no list within {} s", SLOW_LIST.as_secs()))
             }
             (Some(Trouble { why, times: MAX_BREAKS.., last }), true) if last.elapsed() < BREAK_TIMEOUT => {
@@ -252,7 +258,7 @@ impl Store {
         let mut state = lock(&self.state);
         state.own_writes.forget_deletions();
         state.apply(CacheEvent::Restored, None);
-        *lock(&self.opened) = Instant::now();
+        *lock(&self.lists.opened) = Instant::now();
     }
 
     /// Reads the whole cache under its lock: keep it short.
@@ -264,6 +270,12 @@ impl Store {
 fn listener<T: Listener + 'static>(one: &Arc<T>) -> Weak<dyn Listener> {
     let one: Arc<dyn Listener> = Arc::<T>::clone(one);
     Arc::downgrade(&one)
+}
+
+impl Lists {
+    fn new() -> Self {
+        Self { synced: watch::Sender::new(None), relist: Arc::default(), opened: Mutex::new(Instant::now()) }
+    }
 }
 
 impl State {

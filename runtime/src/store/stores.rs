@@ -8,12 +8,11 @@ use metahook_core::cache::Cache;
 use metahook_core::object::cached::MAX_UNSEEN_BYTES;
 use metahook_core::object::id::{Gvr, Resource};
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::budget::{CacheBudget, HeldPlace};
 use super::feed::Fed;
-use super::{State, Store};
+use super::{Lists, State, Store};
 use crate::cluster::api_client::ApiClient;
 use crate::sync::lock;
 
@@ -97,15 +96,14 @@ impl Stores {
             state: Mutex::new(State::new(cache, self.api.server_objects(resource), account)),
             restores: self.api.restores.clone(),
             api: self.api.clone(),
-            synced: watch::Sender::new(None),
-            relist: Arc::default(),
-            opened: Mutex::new(Instant::now()),
+            lists: Lists::new(),
             of_account: self.account.is_some(),
             ended: watch::Sender::new(false),
             task: OnceLock::new(),
         });
         let fed = Fed { resource: Arc::clone(resource), namespace, api: self.api.clone() };
-        let task = tokio::spawn(fed.follow(Arc::downgrade(&store), Arc::clone(&store.relist), gives_way));
+        let task =
+            tokio::spawn(fed.follow(Arc::downgrade(&store), Arc::clone(&store.lists.relist), gives_way));
         store.task.get_or_init(|| AbortOnDropHandle::new(task));
         open.insert(place, Arc::downgrade(&store));
         store
