@@ -135,28 +135,42 @@ impl ReconcileResult {
     }
 }
 
-/// Sums since the controller was started, and the figures of the calls since they were reported last.
+/// Sums since the controller was started, the present numbers of its parents, and the figures of the calls since they were
+/// reported last.
 #[derive(Debug, Clone, Default)]
 pub struct ControllerMetrics {
-    /// Calls by result.
-    pub calls: BTreeMap<&'static str, u64>,
-    pub durations: BTreeMap<HookName, Durations>,
+    pub calls: CallMetrics,
     pub reconciles: BTreeMap<ReconcileResult, u64>,
     /// Writes by operation.
     pub writes: BTreeMap<&'static str, u64>,
     /// Tallies of shadows, by the hook that they are compared with.
     pub shadows: BTreeMap<HookName, ShadowCounts>,
-    pub parents: usize,
+    pub parents: ParentMetrics,
+}
+
+/// Calls of a controller's hooks: their results, and the time, memory and instructions that they took.
+#[derive(Debug, Clone, Default)]
+pub struct CallMetrics {
+    /// Calls by result.
+    pub results: BTreeMap<&'static str, u64>,
+    pub durations: BTreeMap<HookName, Durations>,
+    pub most_memory: u64,
+    pub most_instructions: u64,
+    /// Figures since they were reported last, without limits.
+    figures: BTreeMap<HookName, CallFigures>,
+    last_calls: BTreeMap<HookName, LastCalls>,
+}
+
+/// How many parents a controller has, and how many of them are in each state.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ParentMetrics {
+    pub all: usize,
     pub settled: usize,
     pub failing: usize,
     pub paused: usize,
+    /// Parents whose reconciles wait for a user, because they ask for many deletions.
     pub held: usize,
     pub throttled: usize,
-    pub most_memory: u64,
-    pub most_instructions: u64,
-    /// Since they were reported last, without limits.
-    figures: BTreeMap<HookName, CallFigures>,
-    last_calls: BTreeMap<HookName, LastCalls>,
 }
 
 /// How long calls took.
@@ -183,7 +197,27 @@ pub struct Called {
 
 impl ControllerMetrics {
     pub fn called(&mut self, call: Called) {
-        *self.calls.entry(call.result).or_default() += 1;
+        self.calls.add(call);
+    }
+
+    pub fn reconciled(&mut self, result: ReconcileResult) {
+        *self.reconciles.entry(result).or_default() += 1;
+    }
+
+    /// How many reconciles ended without a call, because nothing had changed.
+    pub fn skipped(&mut self, reconciles: u64) {
+        *self.reconciles.entry(ReconcileResult::Settled).or_default() += reconciles;
+        self.calls.figures.entry(HookName::Sync).or_default().skipped += count(reconciles);
+    }
+
+    pub fn wrote(&mut self, op: &'static str) {
+        *self.writes.entry(op).or_default() += 1;
+    }
+}
+
+impl CallMetrics {
+    fn add(&mut self, call: Called) {
+        *self.results.entry(call.result).or_default() += 1;
         self.durations.entry(call.hook).or_default().add(call.took);
         self.most_memory = self.most_memory.max(call.memory);
         self.most_instructions = self.most_instructions.max(call.instructions);
@@ -219,20 +253,6 @@ impl ControllerMetrics {
     /// The instructions of the latest calls by hook.
     pub fn instructions(&self) -> impl Iterator<Item = (HookName, impl Iterator<Item = u64>)> {
         self.last_calls.iter().map(|(hook, calls)| (*hook, calls.instructions()))
-    }
-
-    pub fn reconciled(&mut self, result: ReconcileResult) {
-        *self.reconciles.entry(result).or_default() += 1;
-    }
-
-    /// How many reconciles ended without a call, because nothing had changed.
-    pub fn skipped(&mut self, reconciles: u64) {
-        *self.reconciles.entry(ReconcileResult::Settled).or_default() += reconciles;
-        self.figures.entry(HookName::Sync).or_default().skipped += count(reconciles);
-    }
-
-    pub fn wrote(&mut self, op: &'static str) {
-        *self.writes.entry(op).or_default() += 1;
     }
 
     /// Takes the figures of a hook's calls; `None` if there were no calls since the last time.
@@ -280,18 +300,18 @@ mod tests {
     #[test]
     fn figures_are_those_since_the_last_report() {
         let (mut counts, limits) = (ControllerMetrics::default(), LimitBounds::default().default);
-        assert_eq!(counts.figures(HookName::Sync, &limits), None, "nothing was called");
+        assert_eq!(counts.calls.figures(HookName::Sync, &limits), None, "nothing was called");
         (1..=100).for_each(|micros| counts.called(call(OK, micros)));
         counts.called(call("HookTrap", 5));
         counts.skipped(1);
-        let figures = counts.figures(HookName::Sync, &limits).unwrap();
+        let figures = counts.calls.figures(HookName::Sync, &limits).unwrap();
         assert_eq!((figures.calls, figures.failed_calls, figures.skipped), (101, 1, 1));
         assert_eq!(figures.longest_micros, 100);
         assert_eq!((figures.memory_bytes, figures.memory_limit_bytes), (100, 64 << 20));
         assert_eq!((figures.instructions, figures.instructions_limit), (200, 1_000_000_000));
-        assert_eq!(counts.figures(HookName::Sync, &limits), None);
-        assert_eq!(counts.figures(HookName::Finalize, &limits), None, "another hook");
-        assert_eq!(counts.calls, BTreeMap::from([(OK, 100), ("HookTrap", 1)]), "sums go on");
+        assert_eq!(counts.calls.figures(HookName::Sync, &limits), None);
+        assert_eq!(counts.calls.figures(HookName::Finalize, &limits), None, "another hook");
+        assert_eq!(counts.calls.results, BTreeMap::from([(OK, 100), ("HookTrap", 1)]), "sums go on");
     }
 
     #[test]

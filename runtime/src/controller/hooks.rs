@@ -175,7 +175,7 @@ impl HookCaller {
         let counts = self.data.meter.counts();
         let median = |(name, hook): (HookName, &LoadedHook)| {
             let LoadedHook::Wasm { loaded, .. } = hook else { return None };
-            let median = counts.instructions_p50(name, loaded.identity)?;
+            let median = counts.calls.instructions_p50(name, loaded.identity)?;
             Some((name, loaded.module.digest.to_string(), median))
         };
         hooks.by_name.iter().filter_map(median).collect()

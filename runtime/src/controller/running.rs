@@ -177,7 +177,7 @@ impl RunningParts {
                 longest_seconds: queue.longest,
                 later: queue.later,
             },
-            calls: CallNumbers::of(&metrics),
+            calls: CallNumbers::of(&metrics.calls),
             reconciles: metrics.reconciles.iter().map(|(it, sum)| (it.as_str().to_owned(), *sum)).collect(),
             writes: metrics.writes.iter().map(|(it, sum)| ((*it).to_owned(), *sum)).collect(),
             memory: MemoryNumbers {

@@ -10,7 +10,6 @@ use metahook_core::api::hook::HookName;
 use metahook_core::api::status::Finding;
 use metahook_core::cache::budget::CacheFigures;
 use metahook_core::controller_metrics::{BUCKETS, ControllerMetrics, Metric};
-use metahook_core::pacing::memory::MemoryFigures;
 use metahook_core::shadow::counts::ShadowCounts;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
@@ -23,6 +22,7 @@ use crate::queue::QueueFigures;
 use crate::sync::lock;
 use crate::telemetry::hosted::{self, HostedMeter};
 use crate::telemetry::open_watches::OpenWatches;
+use crate::telemetry::server_metrics::ServerMetrics;
 use crate::telemetry::standard::{self, HostMeter, QueueMeter, RequestCounts};
 use crate::telemetry::webhooks;
 pub(crate) use crate::telemetry::webhooks::WebMeter;
@@ -39,19 +39,8 @@ pub struct Metrics {
     webhooks: Arc<Meters<WebMeter>>,
     queues: Arc<Meters<QueueMeter>>,
     host: Arc<HostMeter>,
-    requests: RequestCounts,
-    /// Modules compiled so far.
-    compilations: Arc<dyn Fn() -> u64 + Send + Sync>,
-    watches: OpenWatches,
-    memory: Arc<dyn Fn() -> MemoryFigures + Send + Sync>,
-    caches: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
-    traces: Arc<dyn Fn() -> (usize, usize) + Send + Sync>,
-    election: Option<Leads>,
-    others: Arc<dyn Fn() -> bool + Send + Sync>,
+    server: ServerMetrics,
 }
-
-/// The name of the Lease of a leader election, and whether this server leads.
-type Leads = (Arc<str>, Arc<dyn Fn() -> bool + Send + Sync>);
 
 /// Meters, as long as their owners hold them.
 struct Meters<T>(Mutex<Vec<Weak<T>>>);
@@ -90,14 +79,7 @@ impl Metrics {
             webhooks: Arc::default(),
             queues: Arc::default(),
             host: Arc::default(),
-            requests: RequestCounts::default(),
-            compilations: Arc::new(compilations),
-            watches: OpenWatches::default(),
-            memory: Arc::new(MemoryFigures::default),
-            caches: Arc::new(CacheFigures::default),
-            traces: Arc::new(<(usize, usize)>::default),
-            election: None,
-            others: Arc::new(|| false),
+            server: ServerMetrics::new(compilations),
         }
     }
 
@@ -110,27 +92,29 @@ impl Metrics {
     ) -> Self {
         let memory = memory.clone();
         let (requests, watches) = (requests.clone(), watches.clone());
-        Self { requests, watches, memory: Arc::new(move || memory.figures()), ..self }
+        let memory = Arc::new(move || memory.figures());
+        Self { server: ServerMetrics { requests, watches, memory, ..self.server }, ..self }
     }
 
     /// Adds the figures of the caches.
     pub(crate) fn with_caches(self, caches: impl Fn() -> CacheFigures + Send + Sync + 'static) -> Self {
-        Self { caches: Arc::new(caches), ..self }
+        Self { server: ServerMetrics { caches: Arc::new(caches), ..self.server }, ..self }
     }
 
     /// Adds the bytes of the traces that the server keeps, and their bound.
     pub(crate) fn with_traces(self, traces: impl Fn() -> (usize, usize) + Send + Sync + 'static) -> Self {
-        Self { traces: Arc::new(traces), ..self }
+        Self { server: ServerMetrics { traces: Arc::new(traces), ..self.server }, ..self }
     }
 
     /// Adds the figures of a server that takes part in a leader election.
     pub(crate) fn with_election(self, lease: &str, leads: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { election: Some((lease.into(), Arc::new(leads))), ..self }
+        let election = Some((lease.into(), Arc::new(leads) as _));
+        Self { server: ServerMetrics { election, ..self.server }, ..self }
     }
 
     /// Adds whether there are other servers with the same controllers.
     pub(crate) fn with_others(self, others: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { others: Arc::new(others), ..self }
+        Self { server: ServerMetrics { others: Arc::new(others), ..self.server }, ..self }
     }
 
     pub(crate) fn meter(&self, kind: &str, name: &str) -> Arc<Meter> {
@@ -205,8 +189,8 @@ impl Collector for Metrics {
         }
         standard::encode_queues(&mut encoder, &self.queues.all())?;
         self.host.encode(&mut encoder)?;
-        standard::encode_requests(&mut encoder, &self.requests)?;
-        if let Some((lease, leads)) = &self.election {
+        standard::encode_requests(&mut encoder, &self.server.requests)?;
+        if let Some((lease, leads)) = &self.server.election {
             standard::encode_election(&mut encoder, lease, leads())?;
         }
         standard::encode_process(&mut encoder)
@@ -228,7 +212,7 @@ impl Metrics {
             }
             Ok(())
         };
-        sums(Metric::HookCalls, |metrics| pairs(&metrics.calls))?;
+        sums(Metric::HookCalls, |metrics| pairs(&metrics.calls.results))?;
         sums(Metric::Reconciles, |metrics| {
             metrics.reconciles.iter().map(|(result, sum)| (result.as_str(), *sum)).collect()
         })?;
@@ -250,51 +234,17 @@ impl Metrics {
             }
             Ok(())
         };
-        gauges(Metric::Parents, |metrics| metrics.parents as u64)?;
-        gauges(Metric::ParentsSettled, |metrics| metrics.settled as u64)?;
-        gauges(Metric::ParentsFailing, |metrics| metrics.failing as u64)?;
-        gauges(Metric::ParentsPaused, |metrics| metrics.paused as u64)?;
-        gauges(Metric::ParentsHeld, |metrics| metrics.held as u64)?;
-        gauges(Metric::ParentsThrottled, |metrics| metrics.throttled as u64)?;
-        gauges(Metric::HookMemory, |metrics| metrics.most_memory)?;
-        gauges(Metric::HookInstructions, |metrics| metrics.most_instructions)?;
+        gauges(Metric::Parents, |metrics| metrics.parents.all as u64)?;
+        gauges(Metric::ParentsSettled, |metrics| metrics.parents.settled as u64)?;
+        gauges(Metric::ParentsFailing, |metrics| metrics.parents.failing as u64)?;
+        gauges(Metric::ParentsPaused, |metrics| metrics.parents.paused as u64)?;
+        gauges(Metric::ParentsHeld, |metrics| metrics.parents.held as u64)?;
+        gauges(Metric::ParentsThrottled, |metrics| metrics.parents.throttled as u64)?;
+        gauges(Metric::HookMemory, |metrics| metrics.calls.most_memory)?;
+        gauges(Metric::HookInstructions, |metrics| metrics.calls.most_instructions)?;
         encode_durations(encoder, &all)?;
         hosted::encode(encoder, &self.hosted.all())?;
-        self.encode_server(encoder)
-    }
-
-    /// Encodes the metrics that belong to no controller alone.
-    fn encode_server(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let (memory, caches, traces) = ((self.memory)(), (self.caches)(), (self.traces)());
-        for (metric, value) in [
-            (Metric::ModuleCompilations, (self.compilations)()),
-            (Metric::MemoryWaits, memory.waits),
-            (Metric::MemoryRefusals, memory.refusals),
-        ] {
-            ConstCounter::new(value).encode(describe(encoder, &metric.name(), metric)?)?;
-        }
-        for (metric, value) in [
-            (Metric::OtherServers, u64::from((self.others)())),
-            (Metric::Watches, self.watches.count()),
-            (Metric::WatchesBroken, self.watches.broken()),
-            (Metric::MemoryBudget, memory.budget),
-            (Metric::MemoryReserved, memory.reserved),
-            (Metric::MemoryReservedMax, memory.most_reserved),
-            (Metric::TraceMemory, traces.0 as u64),
-            (Metric::TraceMemoryMax, traces.1 as u64),
-            (Metric::CacheBudget, caches.budget.unwrap_or_default()),
-        ] {
-            let value = i64::try_from(value).unwrap_or(i64::MAX);
-            ConstGauge::new(value).encode(describe(encoder, &metric.name(), metric)?)?;
-        }
-        let name = Metric::CacheBytes.name();
-        let mut family = describe(encoder, &name, Metric::CacheBytes)?;
-        for (kind, bytes) in &caches.held {
-            let value = i64::try_from(*bytes).unwrap_or(i64::MAX);
-            let labels = [(Metric::CacheBytes.label(), kind.as_str())];
-            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
+        self.server.encode(encoder)
     }
 }
 
@@ -305,7 +255,7 @@ fn encode_durations(
     let name = Metric::HookCallDuration.name();
     let mut family = describe(encoder, &name, Metric::HookCallDuration)?;
     for (meter, metrics) in all {
-        let durations = metrics.all_durations();
+        let durations = metrics.calls.all_durations();
         let longer = durations.count - durations.buckets.iter().sum::<u64>();
         let buckets: Vec<_> =
             BUCKETS.into_iter().zip(durations.buckets).chain([(f64::INFINITY, longer)]).collect();
@@ -341,11 +291,11 @@ mod tests {
         let (hook, version) = (HookName::Sync, None);
         meter.counts().called(Called { hook, version, result: OK, took, memory: 5, instructions: 7 });
         meter.counts().wrote("create");
-        meter.counts().parents = 2;
-        meter.counts().held = 1;
-        meter.counts().throttled = 3;
-        meter.counts().paused = 4;
-        meter.counts().failing = 5;
+        meter.counts().parents.all = 2;
+        meter.counts().parents.held = 1;
+        meter.counts().parents.throttled = 3;
+        meter.counts().parents.paused = 4;
+        meter.counts().parents.failing = 5;
         let text = metrics.text();
         let labels = r#"controller_name="c",controller_type="CompositeController""#;
         for line in [

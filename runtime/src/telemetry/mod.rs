@@ -6,6 +6,7 @@ pub mod metrics;
 pub(crate) mod open_watches;
 mod process;
 pub(crate) mod reconcile_span;
+mod server_metrics;
 pub(crate) mod standard;
 pub(crate) mod webhooks;
 

@@ -16,7 +16,7 @@ pub struct ControllerCounts {
 impl ControllerCounts {
     pub fn of(metrics: &ControllerMetrics) -> Self {
         let reconciles = metrics.reconciles.iter().filter(|(result, _)| **result != ReconcileResult::Settled);
-        Self { reconciles: reconciles.map(|(_, sum)| sum).sum(), calls: metrics.calls.values().sum() }
+        Self { reconciles: reconciles.map(|(_, sum)| sum).sum(), calls: metrics.calls.results.values().sum() }
     }
 }
 
@@ -40,11 +40,11 @@ mod tests {
     fn reconciles_of_settled_parents_are_not_counted() {
         let mut metrics = ControllerMetrics::default();
         metrics.reconciles.extend([(ReconcileResult::Settled, 100), (ReconcileResult::Wrote, 3)]);
-        metrics.calls.extend([("ok", 5), ("HookTrap", 2)]);
+        metrics.calls.results.extend([("ok", 5), ("HookTrap", 2)]);
         let counts = ControllerCounts::of(&metrics);
         assert_eq!(counts, ControllerCounts { reconciles: 3, calls: 7 });
         let reconciles = metrics.reconciles.iter().map(|(it, sum)| (it.as_str().to_owned(), *sum)).collect();
-        let calls = CallNumbers::of(&metrics);
+        let calls = CallNumbers::of(&metrics.calls);
         let overview = ControllerOverview { calls, reconciles, ..ControllerOverview::default() };
         assert_eq!(ControllerCounts::from(&overview), counts, "a page of one controller has the same rates");
     }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use self::counts::ControllerCounts;
-use crate::controller_metrics::{BUCKETS, ControllerMetrics, Durations};
+use crate::controller_metrics::{BUCKETS, CallMetrics, Durations};
 
 /// The server's answer about a controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -162,10 +162,10 @@ pub struct SlowParent {
 }
 
 impl CallNumbers {
-    pub fn of(metrics: &ControllerMetrics) -> Self {
+    pub fn of(metrics: &CallMetrics) -> Self {
         let durations = metrics.all_durations();
         Self {
-            results: metrics.calls.iter().map(|(result, calls)| ((*result).to_owned(), *calls)).collect(),
+            results: metrics.results.iter().map(|(result, calls)| ((*result).to_owned(), *calls)).collect(),
             p50_seconds: within(&durations, 0.5),
             p99_seconds: within(&durations, 0.99),
             most_instructions: metrics.most_instructions,
@@ -214,7 +214,7 @@ mod tests {
 
     use super::*;
     use crate::api::hook::HookName;
-    use crate::controller_metrics::Called;
+    use crate::controller_metrics::{Called, ControllerMetrics};
 
     #[test]
     fn calls_are_counted_by_how_long_they_took_for_each_hook_and_for_all() {
@@ -223,7 +223,7 @@ mod tests {
             let took = Duration::from_secs(took);
             metrics.called(Called { hook, version: None, result: "ok", took, memory: 0, instructions: 0 });
         }
-        let calls = CallNumbers::of(&metrics);
+        let calls = CallNumbers::of(&metrics.calls);
         let ends = |buckets: &[u64]| (buckets.first().copied(), buckets.last().copied());
         assert_eq!(ends(&calls.buckets), (Some(2), Some(1)));
         assert_eq!(ends(&calls.hook_buckets["sync"]), (Some(1), Some(1)));

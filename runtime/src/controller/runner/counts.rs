@@ -6,6 +6,7 @@ use metahook_core::api::reason::ConditionReason;
 use metahook_core::api::status::Finding;
 use metahook_core::api::{ONLY_FINALIZES, PAUSED};
 use metahook_core::children::differing;
+use metahook_core::controller_metrics::ParentMetrics;
 use metahook_core::counted;
 use metahook_core::object::id::Key;
 use metahook_core::readiness::failing_message;
@@ -24,33 +25,83 @@ const PAUSED_BY_SPEC: &str =
 /// How the parents of a controller stand.
 #[derive(Default)]
 pub(super) struct Counts {
-    pub(super) parents: usize,
-    pub(super) settled: usize,
-    pub(super) failing: usize,
-    pub(super) paused: usize,
-    pub(super) throttled: usize,
-    first_paused: Option<Key>,
+    pub(super) parents: ParentsByState,
+    children: UnstableChildren,
     /// The controller itself is paused.
     is_paused: bool,
-    /// The first that fails, and how.
-    first: Option<String>,
+    only_finalizes: bool,
     /// Purity of the hooks, for each kind of parents.
     pub(super) purity: BTreeSet<Purity>,
-    flapping: usize,
-    first_flapping: Option<String>,
-    differing: usize,
-    first_differing: Option<String>,
     unsettled: Unsettled,
-    waiting_rollouts: usize,
-    first_waiting_rollout: Option<String>,
-    warned: usize,
-    first_warned: Option<String>,
-    trouble: Option<String>,
-    /// Why related objects are not in memory.
-    too_large: Option<String>,
+    waiting_rollouts: CountWithFirst<String>,
+    /// Parents about whose objects the API server warned last.
+    warned: CountWithFirst<String>,
+    caches: CacheTrouble,
     /// Message about deletions that wait.
     held: Option<String>,
-    only_finalizes: bool,
+}
+
+/// The parents of a controller, and how many of them are in each state.
+#[derive(Default)]
+pub(super) struct ParentsByState {
+    pub(super) all: usize,
+    pub(super) settled: usize,
+    /// The first one with the reason of its failure.
+    pub(super) failing: CountWithFirst<String>,
+    pub(super) paused: CountWithFirst<Key>,
+    throttled: usize,
+}
+
+/// Children that are not as the hooks want them, though they were written.
+#[derive(Default)]
+struct UnstableChildren {
+    /// Children that another client keeps changing back.
+    flapping: CountWithFirst<String>,
+    /// Children that their update strategy leaves as they are.
+    differing: CountWithFirst<String>,
+}
+
+/// Why caches of a controller are incomplete or out of date.
+#[derive(Default)]
+struct CacheTrouble {
+    /// Why objects cannot be listed or watched.
+    broken: Option<String>,
+    /// Why related objects are not in memory.
+    too_large: Option<String>,
+}
+
+/// A number of objects, and the first of them.
+pub(super) struct CountWithFirst<T> {
+    pub(super) count: usize,
+    first: Option<T>,
+}
+
+impl<T> CountWithFirst<T> {
+    /// Adds the objects of another kind of parents.
+    fn add(&mut self, count: usize, first: Option<T>) {
+        self.count += count;
+        self.first = self.first.take().or(first);
+    }
+}
+
+impl<T> Default for CountWithFirst<T> {
+    fn default() -> Self {
+        Self { count: 0, first: None }
+    }
+}
+
+impl ParentsByState {
+    /// The numbers as metrics show them, without those of parents that are held.
+    pub(super) fn metrics(&self) -> ParentMetrics {
+        ParentMetrics {
+            all: self.all,
+            settled: self.settled,
+            failing: self.failing.count,
+            paused: self.paused.count,
+            held: 0,
+            throttled: self.throttled,
+        }
+    }
 }
 
 impl Counts {
@@ -60,44 +111,39 @@ impl Counts {
     }
 
     pub(super) fn add(&mut self, controller: &Reconciler) {
-        self.parents += controller.parents.count();
+        self.parents.all += controller.parents.count();
         self.only_finalizes = controller.data.config.selection.only_finalizes;
         self.is_paused = controller.data.config.paused;
         let version = controller.hooks.identity();
         {
             let settled = controller.parents.settled();
-            self.settled += settled.settled();
-            self.paused += settled.paused();
-            self.first_paused = self.first_paused.take().or_else(|| settled.first_paused().cloned());
+            self.parents.settled += settled.settled();
+            self.parents.paused.add(settled.paused(), settled.first_paused().cloned());
             self.purity.extend(version.and_then(|version| settled.purity_of(version)));
         }
-        self.throttled += controller.parents.throttled();
+        self.parents.throttled += controller.parents.throttled();
         let (failing, first) = controller.parents.failing();
-        self.failing += failing;
-        self.first = self.first.take().or(first);
+        self.parents.failing.add(failing, first);
         let (flapping, first) = controller.parents.histories.flapping(controller.data.elapsed());
-        self.flapping += flapping;
-        self.first_flapping = self.first_flapping.take().or_else(|| first.map(|child| child.to_string()));
+        self.children.flapping.add(flapping, first.map(|child| child.to_string()));
         self.add_remarks(&controller.parents);
         {
             let differing = controller.parents.differing();
             let (children, first) = differing.count();
-            self.differing += children;
-            self.first_differing = self.first_differing.take().or_else(|| first.map(str::to_owned));
+            self.children.differing.add(children, first.map(str::to_owned));
         }
         let trouble = || controller.data.stores().find_map(|store| store.trouble());
-        self.trouble = self.trouble.take().or_else(trouble).or_else(|| controller.related.trouble());
-        self.too_large = self.too_large.take().or_else(|| controller.related.too_large());
+        let CacheTrouble { broken, too_large } = &mut self.caches;
+        *broken = broken.take().or_else(trouble).or_else(|| controller.related.trouble());
+        *too_large = too_large.take().or_else(|| controller.related.too_large());
     }
 
     fn add_remarks(&mut self, parents: &Parents) {
         parents.add_unsettled(&mut self.unsettled);
         let (rollouts, first) = parents.waiting_rollouts();
-        self.waiting_rollouts += rollouts;
-        self.first_waiting_rollout = self.first_waiting_rollout.take().or(first);
+        self.waiting_rollouts.add(rollouts, first);
         let (warned, first) = parents.warned();
-        self.warned += warned;
-        self.first_warned = self.first_warned.take().or(first);
+        self.warned.add(warned, first);
     }
 
     pub(super) fn settles(&self, before: &Finding) -> Finding {
@@ -105,13 +151,14 @@ impl Counts {
     }
 
     pub(super) fn rollouts(&self, before: &Finding) -> Finding {
-        let first = self.first_waiting_rollout.as_ref();
-        let waits = first.map(|first| waiting::finding(self.waiting_rollouts, first));
+        let CountWithFirst { count, first } = &self.waiting_rollouts;
+        let waits = first.as_ref().map(|first| waiting::finding(*count, first));
         or_over(waits, before, ConditionReason::NoRolloutWaits)
     }
 
     pub(super) fn api_warnings(&self, before: &Finding) -> Finding {
-        let warned = self.first_warned.as_ref().map(|one| api_warnings::finding(self.warned, one));
+        let CountWithFirst { count, first } = &self.warned;
+        let warned = first.as_ref().map(|first| api_warnings::finding(*count, first));
         or_over(warned, before, ConditionReason::NoApiWarnings)
     }
 
@@ -123,16 +170,17 @@ impl Counts {
         if self.is_paused {
             return Finding::new(ConditionReason::ReadyPaused, PAUSED_BY_SPEC);
         }
-        let trouble = self.too_large.as_ref().or(self.trouble.as_ref());
+        let CacheTrouble { broken, too_large } = &self.caches;
+        let trouble = too_large.as_ref().or(broken.as_ref());
         if let Some(held) = &self.held {
             let besides = trouble.map_or_else(String::new, |trouble| format!("{trouble}; besides, "));
             return Finding::new(ConditionReason::WaitsForConsent, besides + held);
         }
-        if let Some(too_large) = &self.too_large {
+        if let Some(too_large) = too_large {
             let message = format!("{too_large}; parents whose hook asks for such objects fail until then");
             return Finding::new(ConditionReason::CacheTooLarge, message);
         }
-        match (trouble, &self.first) {
+        match (trouble, &self.parents.failing.first) {
             (Some(trouble), _) => Finding::new(
                 ConditionReason::WatchBroken,
                 format!("{trouble}; parents are synced as they were seen last"),
@@ -144,7 +192,7 @@ impl Counts {
                 Finding::Known { .. } | Finding::Unknown => Finding::new(ConditionReason::Running, ""),
             },
             (None, Some(first)) => {
-                let (failing, parents) = (self.failing, self.parents);
+                let (failing, parents) = (self.parents.failing.count, self.parents.all);
                 let message = failing_message(failing, parents, first);
                 let reason = if failing < parents {
                     ConditionReason::ParentsFailing
@@ -158,12 +206,12 @@ impl Counts {
 
     /// `before`: what was found last. Where nothing has been paused so far there is no finding.
     pub(super) fn pause(&self, before: &Finding) -> Finding {
-        match (&self.first_paused, before) {
+        match (&self.parents.paused.first, before) {
             _ if self.is_paused => Finding::new(ConditionReason::ControllerPaused, PAUSED_BY_SPEC),
             (Some(first), _) => {
                 let message = format!(
                     "{} paused by the annotation {PAUSED}, one is {first}",
-                    counted(self.paused, "parent is", "parents are")
+                    counted(self.parents.paused.count, "parent is", "parents are")
                 );
                 Finding::new(ConditionReason::ParentsPaused, message)
             }
@@ -181,9 +229,10 @@ impl Counts {
 
     /// `before`: what was found last. Where nothing has differed so far there is no finding.
     pub(super) fn differing(&self, before: &Finding) -> Finding {
-        match (&self.first_differing, before) {
+        let CountWithFirst { count, first } = &self.children.differing;
+        match (first, before) {
             (Some(first), _) => {
-                Finding::new(ConditionReason::LeftByStrategy, differing::message(self.differing, first))
+                Finding::new(ConditionReason::LeftByStrategy, differing::message(*count, first))
             }
             (None, Finding::Unknown) => Finding::Unknown,
             (None, Finding::Known { .. }) => Finding::new(ConditionReason::NoneLeft, ""),
@@ -191,12 +240,13 @@ impl Counts {
     }
 
     pub(super) fn stable(&self) -> Finding {
-        let Some(first) = &self.first_flapping else {
+        let CountWithFirst { count, first } = &self.children.flapping;
+        let Some(first) = first else {
             return Finding::new(ConditionReason::NoForeignChanges, "");
         };
         let message = format!(
             "{} changed back again and again, the first is {first}; see its parent's Events",
-            counted(self.flapping, "child is", "children are")
+            counted(*count, "child is", "children are")
         );
         Finding::new(ConditionReason::ValueFlapping, message)
     }
@@ -218,8 +268,9 @@ mod tests {
     #[test]
     fn children_are_stable_again_when_none_flaps() {
         let is_true = |flapping: usize| {
-            let first_flapping = (flapping > 0).then(|| "ConfigMap n/a (data.k)".to_owned());
-            let counts = Counts { flapping, first_flapping, ..Counts::default() };
+            let mut counts = Counts::default();
+            let first = (flapping > 0).then(|| "ConfigMap n/a (data.k)".to_owned());
+            counts.children.flapping.add(flapping, first);
             let Finding::Known { reason, .. } = counts.stable() else { panic!("unknown") };
             reason.is_true()
         };
@@ -246,10 +297,12 @@ mod tests {
         };
         let none = Counts::default();
         assert_eq!(reason(&none, &Finding::Unknown), None);
-        let one = Counts { paused: 1, first_paused: Some(Key::new("n", "p")), ..Counts::default() };
+        let mut one = Counts::default();
+        one.parents.paused.add(1, Some(Key::new("n", "p")));
         assert_eq!(reason(&one, &Finding::Unknown), Some(ConditionReason::ParentsPaused));
         assert_eq!(reason(&none, &one.pause(&Finding::Unknown)), Some(ConditionReason::NothingPaused));
-        let all = Counts { is_paused: true, failing: 1, parents: 1, ..one };
+        let mut all = Counts { is_paused: true, ..one };
+        (all.parents.all, all.parents.failing.count) = (1, 1);
         assert_eq!(reason(&all, &Finding::Unknown), Some(ConditionReason::ControllerPaused));
         assert_eq!(all.ready(&Finding::Unknown), Finding::new(ConditionReason::ReadyPaused, PAUSED_BY_SPEC));
     }
@@ -257,8 +310,8 @@ mod tests {
     #[test]
     fn children_differ_no_longer_when_none_does() {
         let differing = |first: Option<&str>, before: &Finding| {
-            let counts =
-                Counts { differing: 1, first_differing: first.map(str::to_owned), ..Counts::default() };
+            let mut counts = Counts::default();
+            counts.children.differing.add(1, first.map(str::to_owned));
             counts.differing(before)
         };
         assert_eq!(differing(None, &Finding::Unknown), Finding::Unknown);
@@ -275,9 +328,8 @@ mod tests {
             Finding::Known { reason, .. } => Some(*reason),
             Finding::Unknown => None,
         };
-        let (none, one) = (Counts::default(), Some("n/p".to_owned()));
-        let some =
-            Counts { first_waiting_rollout: one.clone(), first_warned: one, warned: 1, ..Counts::default() };
+        let (none, one) = (Counts::default(), || CountWithFirst { count: 1, first: Some("n/p".to_owned()) });
+        let some = Counts { waiting_rollouts: one(), warned: one(), ..Counts::default() };
         let unknown = Finding::Unknown;
         assert_eq!([none.rollouts(&unknown), none.api_warnings(&unknown)], [const { Finding::Unknown }; 2]);
         assert_eq!(reason(&some.rollouts(&unknown)), Some(ConditionReason::RolloutWaits));
@@ -292,14 +344,11 @@ mod tests {
         let refused = || Finding::new(ConditionReason::ModuleInvalid, "no module");
         let loaded = || Finding::new(ConditionReason::Loaded, "");
         let with = |modules: Finding, trouble: Option<&str>, held: Option<&str>, failing: usize| {
-            let counts = Counts {
-                trouble: trouble.map(str::to_owned),
-                held: held.map(str::to_owned),
-                first: (failing > 0).then(|| "n/p (HookAnswer): no JSON".to_owned()),
-                failing,
-                parents: 3,
-                ..Counts::default()
-            };
+            let mut counts = Counts::with(held.map(str::to_owned));
+            counts.caches.broken = trouble.map(str::to_owned);
+            counts.parents.all = 3;
+            let first = (failing > 0).then(|| "n/p (HookAnswer): no JSON".to_owned());
+            counts.parents.failing.add(failing, first);
             let Finding::Known { reason, message } = counts.ready(&modules) else { panic!("unknown") };
             (reason, message)
         };
@@ -319,8 +368,9 @@ mod tests {
         let both = ready(Some("no Pods"), Some("held"), 1);
         assert_eq!(both, (ConditionReason::WaitsForConsent, "no Pods; besides, held".to_owned()));
         assert!(!both.0.is_true());
-        let too_large = Some("too large".to_owned());
-        let counts = Counts { too_large, trouble: Some("no Pods".to_owned()), ..Counts::default() };
+        let trouble = |text: &str| Some(text.to_owned());
+        let caches = CacheTrouble { broken: trouble("no Pods"), too_large: trouble("too large") };
+        let counts = Counts { caches, ..Counts::default() };
         let Finding::Known { reason, message } = counts.ready(&loaded()) else { panic!("unknown") };
         assert_eq!(reason, ConditionReason::CacheTooLarge);
         assert!(!reason.is_true() && message.starts_with("too large; "), "{message}");

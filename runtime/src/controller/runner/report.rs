@@ -11,6 +11,7 @@ use metahook_core::api::status::{
     self, CallFigures, DeletionStatus, Finding, HookStatus, ModuleChange, ParentCounts, Report,
 };
 use metahook_core::children::deletion_brake::{ALLOW_DELETIONS, DeletionBrake, HeldDeletions};
+use metahook_core::controller_metrics::ParentMetrics;
 use metahook_core::object::Object;
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::refused_versions::VersionProblem;
@@ -168,7 +169,7 @@ impl Reporter {
         // Calls are counted for all of them together.
         let Some(ParentQueue { reconciler: controller, .. }) = parts.first() else { return };
         for (name, limits) in controller.hooks.limits() {
-            if let Some(figures) = controller.data.meter.counts().figures(name, limits) {
+            if let Some(figures) = controller.data.meter.counts().calls.figures(name, limits) {
                 self.change(|report| {
                     if let Some(hook) = report.hooks.get_mut(name.as_str()) {
                         hook.latest = Some(CallFigures { until: Some(timestamp()), ..figures });
@@ -202,12 +203,8 @@ impl Reporter {
         if let Some(ParentQueue { reconciler: controller, .. }) = parts.first() {
             let mut counted = controller.data.meter.counts();
             shadows.clone_from(&counted.shadows);
-            counted.parents = counts.parents;
-            counted.settled = counts.settled;
-            counted.failing = counts.failing;
-            counted.paused = counts.paused;
-            counted.throttled = counts.throttled;
-            counted.held = held.as_ref().map_or(0, |held| held.parents);
+            let held = held.as_ref().map_or(0, |held| held.parents);
+            counted.parents = ParentMetrics { held, ..counts.parents.metrics() };
         }
         self.note_medians(parts);
         // The worst there is.
@@ -233,10 +230,10 @@ impl Reporter {
                 report.shadows = said;
             }
             report.counts = ParentCounts {
-                parents: count(counts.parents),
-                settled: count(counts.settled),
-                failing: count(counts.failing),
-                paused: count(counts.paused),
+                parents: count(counts.parents.all),
+                settled: count(counts.parents.settled),
+                failing: count(counts.parents.failing.count),
+                paused: count(counts.parents.paused.count),
             };
         });
     }
