@@ -71,10 +71,10 @@ impl ReconcilePlan {
             texts += size.text;
             longest = longest.max(size.text);
         };
-        for op in self.revisions.iter().chain(&self.children.ops) {
+        for op in self.rollout.revisions.iter().chain(&self.children.ops) {
             written(body_size(op), 1);
         }
-        for child in &self.unmanaged {
+        for child in &self.unwritten.unmanaged {
             written(ValueSize::of(&child.body), 2);
         }
         // The body of the request has a copy.

@@ -209,8 +209,8 @@ mod tests {
         let verbs = |ops: &[Op]| {
             ops.iter().map(|op| format!("{} {}", op.verb(), op.id().key.name)).collect::<Vec<_>>()
         };
-        let created = &plan.revisions[0].id().key.name;
-        assert_eq!(verbs(&plan.revisions), [&format!("create {created}"), "replace r1", "delete r3"]);
+        let created = &plan.rollout.revisions[0].id().key.name;
+        assert_eq!(verbs(&plan.rollout.revisions), [&format!("create {created}"), "replace r1", "delete r3"]);
         let images: Vec<_> =
             plan.children.ops.iter().map(|op| format!("{op:?}").contains("Number(2)")).collect();
         assert_eq!(images, [true, false], "b is only given what was applied to it");
@@ -309,7 +309,7 @@ mod tests {
             assert_eq!(plan.resync_after, Some(LEFT_OUT_INTERVAL));
             let images: Vec<_> = plan.children.ops.iter().map(|op| op.id().key.name.to_string()).collect();
             assert_eq!(images, ["a"], "b stays as it is until it is its turn");
-            assert!(plan.finalized && plan.rollout_moves);
+            assert!(plan.finalized && plan.rollout.moves);
         }
     }
 

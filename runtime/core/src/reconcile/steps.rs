@@ -235,7 +235,7 @@ struct Waiting<'a> {
 
 impl<'a> Waiting<'a> {
     fn of(plan: &'a ReconcilePlan) -> Self {
-        let Some(rollout) = &plan.rollout_wait else { return Self::default() };
+        let Some(rollout) = &plan.rollout.wait else { return Self::default() };
         let mut children: BTreeSet<_> = rollout.children.iter().collect();
         let mut unchanged = 0;
         for (id, skip) in &plan.children.skips {

@@ -102,14 +102,17 @@ fn places(hook: &ReconcilePlan, shadow: &ReconcilePlan) -> Vec<String> {
         plan.deletions.iter().map(|op| op.id().clone()).collect::<BTreeSet<ObjectId>>()
     };
     let unmanaged = |plan: &ReconcilePlan| {
-        plan.unmanaged.iter().map(|child| format!("{child:?}")).collect::<BTreeSet<_>>()
+        plan.unwritten.unmanaged.iter().map(|child| format!("{child:?}")).collect::<BTreeSet<_>>()
     };
     for (name, differs) in [
         ("resyncAfterSeconds", hook.resync_after != shadow.resync_after),
         ("finalized", hook.finalized != shadow.finalized),
         ("deleteRelated", deleted(hook) != deleted(shadow)),
         ("children of kinds that the spec does not declare", unmanaged(hook) != unmanaged(shadow)),
-        ("a child that cannot be written", hook.failed.is_empty() != shadow.failed.is_empty()),
+        (
+            "a child that cannot be written",
+            hook.unwritten.failed.is_empty() != shadow.unwritten.failed.is_empty(),
+        ),
     ] {
         if differs {
             places.add(name);

@@ -257,7 +257,7 @@ impl Record for Attempt<'_> {
                     reconciler.related.record_hidden(input);
                 }
                 reconciler.record_overlaps(input);
-                reconciler.parents.note_rollout(&parent.key, plan.rollout_wait.as_ref());
+                reconciler.parents.note_rollout(&parent.key, plan.rollout.wait.as_ref());
                 reconciler.parents.keep_warned(&parent.key, input, plan);
                 *lock(&self.changing) = reconciler.changing(parent, plan, self.retry_state);
             }

@@ -36,16 +36,11 @@ use crate::rollout::{Claims, record};
 /// All that a reconcile does, once its claims are carried out.
 #[derive(Debug, Default)]
 pub struct ReconcilePlan {
-    /// Writes of revisions: they come before those of children, and where one fails no child is written.
-    pub revisions: Vec<Op>,
+    pub rollout: RolloutPlan,
     pub children: Plan,
     /// The desired children that `children` is made from.
     pub desired: Desired,
-    pub unmanaged: Vec<UnmanagedChild>,
-    /// Their observed copies, which no operation deletes.
-    pub held: HeldChildren,
-    /// Children that cannot be written; the others are, and the reconcile fails at its end.
-    pub failed: Vec<DesiredError>,
+    pub unwritten: UnwrittenChildren,
     /// The decoration of the parent itself; for a CompositeController's parent only its status.
     pub decoration: Decoration,
     pub resync_after: Option<Duration>,
@@ -54,10 +49,27 @@ pub struct ReconcilePlan {
     /// The controller's finalizer comes off, before anything else. Not in a reconcile that deletes: the hook is asked
     /// again until nothing is left to delete.
     pub finalized: bool,
-    /// A child of a rolling update moves to the latest revision.
-    pub rollout_moves: bool,
-    pub rollout_wait: Option<RolloutWait>,
     pub feedback: HookFeedback,
+}
+
+/// The part of a plan that a rolling update adds.
+#[derive(Debug, Default)]
+pub struct RolloutPlan {
+    /// Writes of revisions: they come before those of children, and where one fails no child is written.
+    pub revisions: Vec<Op>,
+    /// A child of a rolling update moves to the latest revision.
+    pub moves: bool,
+    pub wait: Option<RolloutWait>,
+}
+
+/// Children of an answer that no operation of the plan writes.
+#[derive(Debug, Default)]
+pub struct UnwrittenChildren {
+    pub unmanaged: Vec<UnmanagedChild>,
+    /// Observed copies of such children, which no operation deletes.
+    pub held: HeldChildren,
+    /// Children that cannot be written; the others are, and the reconcile fails at its end.
+    pub failed: Vec<DesiredError>,
 }
 
 /// Children of a rolling update that are at older revisions until it is their turn.
@@ -189,7 +201,7 @@ impl ControllerConfig {
             // As ever once a parent is finalized, what else the answer wants of its children does not count.
             plan.children.ops.retain(is_deletion);
         } else {
-            (plan.unmanaged, plan.failed) = (wanted.unmanaged, wanted.failed);
+            (plan.unwritten.unmanaged, plan.unwritten.failed) = (wanted.unmanaged, wanted.failed);
         }
         plan.note_missing_children(latest.forgot_children);
         Ok(plan)
@@ -208,7 +220,7 @@ impl ControllerConfig {
         let step = step.step();
         plan.add_rollout_step(input, history, &step);
         let generated = self.kind.generates_selector();
-        plan.revisions = record::writes(rolling, owner, generated, history, &step.claims);
+        plan.rollout.revisions = record::writes(rolling, owner, generated, history, &step.claims);
         let mut moving = observed.clone();
         step.held.iter().for_each(|id| moving.remove(id));
         plan.plan_children(owner, &moving, step.desired, past);
@@ -287,7 +299,7 @@ impl ReconcilePlan {
     }
 
     fn note_faults(&mut self, wanted: &mut Wanted) {
-        self.held = mem::take(&mut wanted.held);
+        self.unwritten.held = mem::take(&mut wanted.held);
         self.feedback.without_annotations = wanted.without_annotations.take().map(without_annotations);
     }
 
@@ -305,7 +317,7 @@ impl ReconcilePlan {
         past: PastWrites<'_>,
     ) {
         self.children = children::plan::children(owner, observed, &desired, past);
-        self.held.restrict(&mut self.children);
+        self.unwritten.held.restrict(&mut self.children);
         self.desired = desired;
         self.resync_after = [self.resync_after, self.children.again].into_iter().flatten().min();
     }
@@ -320,8 +332,8 @@ impl ReconcilePlan {
     fn add_rollout_step(&mut self, input: &ReconcileInput, history: &History, step: &Step) {
         let condition = step.progress.condition(&input.parent.key.namespace, &history.latest.name);
         step::put_condition(self.decoration.status.get_or_insert_default(), condition);
-        self.rollout_moves = matches!(step.progress, Progress::Moved(_));
-        self.rollout_wait =
+        self.rollout.moves = matches!(step.progress, Progress::Moved(_));
+        self.rollout.wait =
             step.progress.why_others_wait(&input.parent.key.namespace).map(|why| RolloutWait {
                 children: step.claims.iter().skip(1).flatten().cloned().collect(),
                 why,

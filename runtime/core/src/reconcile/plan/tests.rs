@@ -128,7 +128,8 @@ fn what_an_answer_of_a_webhook_names_in_another_way_is_not_deleted() {
         let plan = planned(&config, parent(), &pods, &json!({ "children": children }));
         let deleted =
             plan.unwanted_children().iter().map(|(id, _)| id.key.name.to_string()).collect::<Vec<_>>();
-        let unmanaged = plan.unmanaged.iter().map(|one| one.key.name.to_string()).collect::<Vec<_>>();
+        let unmanaged =
+            plan.unwritten.unmanaged.iter().map(|one| one.key.name.to_string()).collect::<Vec<_>>();
         (deleted.join(" "), unmanaged.join(" "), plan.children.skips)
     };
     let (deleted, unmanaged, skips) = ops(json!([child("v2", "x")]));
@@ -150,5 +151,5 @@ fn children_without_their_namespace_stay_where_they_are() {
     let plan = planned(&config, parent, &pods, &json!({ "children": [lost] }));
     let deleted: Vec<_> = plan.unwanted_children().iter().map(|(id, _)| id.key.to_string()).collect();
     assert_eq!(deleted, ["m/y"]);
-    assert!(!plan.failed.is_empty());
+    assert!(!plan.unwritten.failed.is_empty());
 }

@@ -57,7 +57,7 @@ impl<W: World> Sequence<'_, W> {
         let Planned { parent, plan, .. } = planned;
         let config = self.world.config();
         let mut before = WriteEffect::Nothing;
-        for op in &plan.revisions {
+        for op in &plan.rollout.revisions {
             before = before.max(WriteEffect::of(&self.write(op).await?));
         }
         if plan.finalized && has_finalizer(parent, &config.selection) {

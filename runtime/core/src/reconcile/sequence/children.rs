@@ -28,7 +28,7 @@ impl<W: World> Sequence<'_, W> {
         for (id, source) in &plan.problems {
             effects.add(Err(ReconcileError::Child { id: Box::new(id.clone()), source: *source }));
         }
-        for why in &planned.plan.failed {
+        for why in &planned.plan.unwritten.failed {
             effects.add(Err(ReconcileError::ChildFailed(why.clone())));
         }
         let (mut taken, mut deleted) = (Vec::new(), Vec::new());
@@ -125,7 +125,7 @@ impl<W: World> Sequence<'_, W> {
             Op::Recreate { id, .. } => {
                 let owner = self.world.config().owner(&planned.parent);
                 let is_rolling = owner.child_kind(&id.resource).is_some_and(|kind| kind.method.is_rolling());
-                if is_rolling && planned.plan.rollout_moves {
+                if is_rolling && planned.plan.rollout.moves {
                     return Some(DeletionReason::RolledOut);
                 }
                 let plan = &planned.plan.children;
@@ -198,7 +198,7 @@ impl<W: World> Sequence<'_, W> {
 
     /// Creates the children of undeclared kinds that do not exist yet.
     async fn create_unmanaged(&self, planned: &Planned, effects: &mut WriteEffects) {
-        let unmanaged = &planned.plan.unmanaged;
+        let unmanaged = &planned.plan.unwritten.unmanaged;
         let created_once =
             |child: &UnmanagedChild| format!("{}; it is created once and then left alone", child.why);
         let warnings = unmanaged.iter().map(created_once).collect();

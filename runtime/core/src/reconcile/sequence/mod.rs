@@ -315,7 +315,7 @@ impl<'w, W: World> Sequence<'w, W> {
         match effect {
             WriteEffect::Nothing | WriteEffect::NameTaken => Changed::Nothing,
             WriteEffect::NoEffect if !learned => Changed::Nothing,
-            _ if planned.plan.rollout_moves => Changed::RolloutStep,
+            _ if planned.plan.rollout.moves => Changed::RolloutStep,
             WriteEffect::NoEffect | WriteEffect::Changed | WriteEffect::ParentGone => Changed::Something,
         }
     }

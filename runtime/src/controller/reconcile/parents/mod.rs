@@ -290,7 +290,7 @@ impl Parents {
             let kind = &*resource.gvk.kind;
             all.keys().map(move |key| (kind, key))
         });
-        let unmanaged = plan.unmanaged.iter().map(|child| (&*child.gvk.kind, &child.key));
+        let unmanaged = plan.unwritten.unmanaged.iter().map(|child| (&*child.gvk.kind, &child.key));
         let all = std::iter::once(own).chain(there).chain(wanted).chain(unmanaged);
         lock(&self.warned).keep(parent, all);
     }
