@@ -3,8 +3,9 @@
 mod histories;
 #[cfg(test)]
 mod tests;
+mod warnings;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -12,17 +13,14 @@ use metahook_core::api::policy::BrakeLimits;
 use metahook_core::api::reason::EventReason;
 use metahook_core::cache::trigger::{self, Selected};
 use metahook_core::cache::{Cache, ObjectChange};
-use metahook_core::children::Op;
 use metahook_core::children::deletion_brake::Census;
 use metahook_core::children::differing::{Differing, DifferingChildren};
-use metahook_core::hash::{FastMap, Fingerprint};
+use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::cached::CachedObject;
 use metahook_core::object::id::{Key, ObjectId, Uid};
-use metahook_core::reconcile::api_warnings::{ReportedWarnings, WarnedParents};
 use metahook_core::reconcile::changing_place::Unsettled;
-use metahook_core::reconcile::input::ReconcileInput;
-use metahook_core::reconcile::plan::{ReconcilePlan, RolloutWait};
+use metahook_core::reconcile::plan::RolloutWait;
 use metahook_core::rollout::waiting::WaitingRollouts;
 use metahook_core::settled::first_failure::FirstFailure;
 use metahook_core::settled::{CacheRevision, SettledParents};
@@ -33,6 +31,7 @@ use crate::controller::hooks::FollowedHooks;
 use crate::controller::reconcile::held_back::ChangingPlaces;
 use crate::sync::lock;
 pub(crate) use histories::WriteHistories;
+use warnings::ParentWarnings;
 
 pub(crate) struct Parents {
     data: Arc<ControllerData>,
@@ -40,20 +39,20 @@ pub(crate) struct Parents {
     pub(crate) decorator: Option<Decorator>,
     /// The parents that the controller selects, where it does not select all.
     selected: Mutex<Selected>,
-    settled: Mutex<SettledParents>,
-    first_failure: Mutex<FirstFailure>,
+    outcomes: LastOutcomes,
     pub(crate) histories: WriteHistories,
     pub(super) changing: ChangingPlaces,
-    /// Warnings of the last reconcile of each parent. Parents without warnings have no entry.
-    warnings: Mutex<BTreeMap<Key, Warnings>>,
+    warnings: ParentWarnings,
     differing: Mutex<DifferingChildren>,
-    /// Parents about whose writes the API server never warned have no entry.
-    api_warnings: Mutex<FastMap<Key, ReportedWarnings>>,
-    warned: Mutex<WarnedParents>,
     rollouts: Mutex<WaitingRollouts>,
 }
 
-type Warnings = BTreeMap<EventReason, BTreeSet<String>>;
+/// Outcomes of the last reconcile of each parent.
+struct LastOutcomes {
+    settled: Mutex<SettledParents>,
+    /// The failure of the first parent that fails. Its lock is taken within that of `settled`.
+    first_failure: Mutex<FirstFailure>,
+}
 
 impl Parents {
     pub(crate) fn new(
@@ -67,14 +66,14 @@ impl Parents {
             hooks,
             decorator,
             selected: Mutex::default(),
-            settled: Mutex::new(SettledParents::new(purity_check)),
-            first_failure: Mutex::default(),
+            outcomes: LastOutcomes {
+                settled: Mutex::new(SettledParents::new(purity_check)),
+                first_failure: Mutex::default(),
+            },
             histories: WriteHistories::default(),
             changing: ChangingPlaces::default(),
-            warnings: Mutex::default(),
+            warnings: ParentWarnings::default(),
             differing: Mutex::default(),
-            api_warnings: Mutex::default(),
-            warned: Mutex::default(),
             rollouts: Mutex::default(),
         }
     }
@@ -141,14 +140,14 @@ impl Parents {
     }
 
     pub(crate) fn settled(&self) -> MutexGuard<'_, SettledParents> {
-        lock(&self.settled)
+        lock(&self.outcomes.settled)
     }
 
     pub(crate) fn fail(&self, parent: &Key, failure: (&'static str, &str)) {
         let mut settled = self.settled();
         settled.fail(parent, failure.0);
         if settled.failing().first_key_value().is_some_and(|(first, _)| first == parent) {
-            lock(&self.first_failure).note(parent, failure, self.data.elapsed());
+            lock(&self.outcomes.first_failure).note(parent, failure, self.data.elapsed());
         }
     }
 
@@ -156,7 +155,7 @@ impl Parents {
     pub(crate) fn failing(&self) -> (usize, Option<String>) {
         let settled = self.settled();
         let first = settled.failing().first_key_value().map(|(key, category)| {
-            let told = lock(&self.first_failure);
+            let told = lock(&self.outcomes.first_failure);
             let why = told.of(key, category).map_or_else(String::new, |why| format!(": {why}"));
             format!("{key} ({category}){why}")
         });
@@ -224,20 +223,6 @@ impl Parents {
         }
     }
 
-    /// Records those of a parent's present warnings that its last reconcile did not have.
-    pub(crate) fn record_new(
-        &self,
-        parent: &Object,
-        reason: EventReason,
-        warnings: impl IntoIterator<Item = String>,
-    ) {
-        let warnings = warnings.into_iter().collect();
-        let before = replace(&mut lock(&self.warnings), &parent.key, reason, &warnings);
-        for message in warnings.difference(&before) {
-            self.data.recorder.record(parent, reason, message);
-        }
-    }
-
     /// Remembers which children of a parent are left although the answer has changed, and says so.
     pub(crate) fn note_differing(&self, parent: &Object, now: Option<&Differing>) {
         self.record_new(parent, EventReason::ChildrenDiffer, now.map(ToString::to_string));
@@ -251,53 +236,6 @@ impl Parents {
     /// The version of the hooks that is to be taken when a write begins: see [`Self::record_api_warnings`].
     pub(crate) fn hooks_version(&self) -> Option<Fingerprint> {
         self.hooks.identity()
-    }
-
-    /// Records what the API server has against a write for a parent, each text once for a parent, a kind of objects and a
-    /// version of the hooks. `hooks`: the version when the write began.
-    pub(crate) fn record_api_warnings(
-        &self,
-        parent: &Key,
-        op: &Op,
-        texts: &[String],
-        hooks: Option<Fingerprint>,
-    ) {
-        if texts.is_empty() {
-            self.note_warned(hooks, parent, op, None);
-            return;
-        }
-        let Some(parent) = self.data.parents.get(parent) else { return };
-        self.note_warned(hooks, &parent.key, op, texts.first());
-        let (id, mut all) = (op.id(), lock(&self.api_warnings));
-        let told = all.or_default(&parent.key);
-        for text in texts.iter().filter(|text| told.is_new(hooks, &id.resource.gvk.kind, text)) {
-            let message = format!("{} {id}: the API server warns: {text}", op.verb());
-            self.data.recorder.record(&parent, EventReason::ApiWarning, &message);
-        }
-    }
-
-    fn note_warned(&self, hooks: Option<Fingerprint>, parent: &Key, op: &Op, warning: Option<&String>) {
-        let mut warned = lock(&self.warned);
-        // Within the lock: what a newer version has noted is not taken for what an older one did.
-        warned.wrote([hooks, self.hooks.identity()], parent, op, warning);
-    }
-
-    /// A plan was made: warnings about objects that are neither there nor wanted are over.
-    pub(crate) fn keep_warned(&self, parent: &Key, input: &ReconcileInput, plan: &ReconcilePlan) {
-        let own = (&*self.data.parents.resource.gvk.kind, parent);
-        let there = input.claims.iter().map(|claimed| (&*claimed.resource.gvk.kind, &claimed.object.key));
-        let wanted = plan.desired.iter().flat_map(|(resource, all)| {
-            let kind = &*resource.gvk.kind;
-            all.keys().map(move |key| (kind, key))
-        });
-        let unmanaged = plan.unwritten.unmanaged.iter().map(|child| (&*child.gvk.kind, &child.key));
-        let all = std::iter::once(own).chain(there).chain(wanted).chain(unmanaged);
-        lock(&self.warned).keep(parent, all);
-    }
-
-    /// The number of parents about whose objects the API server warned last, and one of them.
-    pub(crate) fn warned(&self) -> (usize, Option<String>) {
-        lock(&self.warned).count(self.hooks.identity())
     }
 
     /// Remembers whether the rollout of a parent waits for a child.
@@ -330,31 +268,10 @@ impl Parents {
         self.histories.forget(parent);
         self.changing.forget(parent);
         lock(&self.differing).note(parent, None);
-        lock(&self.warnings).remove(parent);
-        lock(&self.api_warnings).remove(parent);
-        lock(&self.warned).forget(parent);
+        self.warnings.forget(parent);
         lock(&self.rollouts).note(parent, None, Duration::ZERO);
         lock(&self.data.causes).forget(parent);
         let id = ObjectId { resource: Arc::clone(&self.data.parents.resource), key: parent.clone() };
         self.data.brake.with(|brake, now| brake.forget(&id, now));
     }
-}
-
-/// Remembers the warnings of a parent; gives back those that it had.
-fn replace(
-    all: &mut BTreeMap<Key, Warnings>,
-    parent: &Key,
-    reason: EventReason,
-    warnings: &BTreeSet<String>,
-) -> BTreeSet<String> {
-    if !warnings.is_empty() {
-        return all.entry(parent.clone()).or_default().insert(reason, warnings.clone()).unwrap_or_default();
-    }
-    // Nearly always, and with each reconcile: nothing is copied.
-    let Some(reasons) = all.get_mut(parent) else { return BTreeSet::new() };
-    let before = reasons.remove(&reason).unwrap_or_default();
-    if reasons.is_empty() {
-        all.remove(parent);
-    }
-    before
 }

@@ -6,10 +6,13 @@ use http::header::WARNING;
 use http::{Method, Response};
 use metahook_core::api::hook::{HookName, PerHook};
 use metahook_core::api::webhook;
+use metahook_core::children::Op;
 use metahook_core::children::write_history::Drift;
 use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 use metahook_core::json::difference::{Change, Difference};
 use metahook_core::object::id::{Gvk, Resource};
+use metahook_core::reconcile::input::ReconcileInput;
+use metahook_core::reconcile::plan::ReconcilePlan;
 use metahook_core::reconcile::ports::{Fact, Record};
 use metahook_core::reconcile::shown::LeftOut;
 use metahook_core::related::Related;
@@ -125,23 +128,6 @@ fn children_that_stay_as_they_are_stop_flapping_without_a_reconcile() {
     assert_eq!([at(1), at(7), at(30)], [1, 0, 0]);
     histories.drift_corrected(&parent, &drift("p"), Duration::from_mins(8));
     assert_eq!(histories.flapping(Duration::from_mins(8)).0, 1, "it goes on");
-}
-
-#[test]
-fn a_warning_is_recorded_once_and_again_when_it_comes_back() {
-    let mut all = BTreeMap::new();
-    let mut new = |messages: &[&str]| {
-        let warnings = messages.iter().map(|&message| message.to_owned()).collect();
-        let before = replace(&mut all, &Key::new("n", "p"), EventReason::MissingChildren, &warnings);
-        warnings.difference(&before).cloned().collect::<Vec<_>>()
-    };
-    assert_eq!(new(&["a"]), ["a"]);
-    assert_eq!(new(&["a", "b"]), ["b"]);
-    assert!(new(&["a", "b"]).is_empty());
-    assert!(new(&[]).is_empty());
-    assert_eq!(new(&["a"]), ["a"]);
-    new(&[]);
-    assert!(all.is_empty(), "a parent without warnings costs nothing");
 }
 
 /// Hooks that are loaded: the scenario's have no module.
