@@ -27,7 +27,7 @@ use crate::controller::heavy_work::HeavyWorkLimiter;
 use crate::controller::host::Host;
 use crate::controller::observer::Observer;
 use crate::controller::running::RunningControllers;
-use crate::controller::{Cluster, Context, Controllers, HookRuntime, Options};
+use crate::controller::{Cluster, Context, Controllers, HookRuntime, Options, Telemetry};
 use crate::hook::wasm::compile::{ModuleSettings, SealKey};
 use crate::hook::wasm::run::{EngineError, RuntimeSettings};
 use crate::hook::wasm::source::kept::KeptVersions;
@@ -170,12 +170,14 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
     let context = Context {
         controllers: Arc::new(Controllers::open(&stores)),
         decorators: Arc::default(),
-        metrics,
         memory,
         hosting,
-        observer,
-        traces: inspected.start(&api, &running, &background).sending(spans.clone()),
-        running,
+        telemetry: Telemetry {
+            metrics,
+            observer,
+            traces: inspected.start(&api, &running, &background).sending(spans.clone()),
+            running,
+        },
         hooks: hook_runtime(&api, &settings, modules, (Seeds::new(key), module), pools),
         options: settings.options,
         cluster: Cluster { api, stores, discovery, recorder, others, heavy_work },

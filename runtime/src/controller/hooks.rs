@@ -172,7 +172,7 @@ impl HookCaller {
     /// The median of the instructions of each module's latest calls, with the digest of the module.
     pub(crate) fn medians(&self) -> Vec<(HookName, String, i64)> {
         let Ok(hooks) = self.loaded() else { return Vec::new() };
-        let counts = self.data.meter.counts();
+        let counts = self.data.telemetry.meter.counts();
         let median = |(name, hook): (HookName, &LoadedHook)| {
             let LoadedHook::Wasm { loaded, .. } = hook else { return None };
             let median = counts.calls.instructions_p50(name, loaded.identity)?;
@@ -213,8 +213,8 @@ impl HookCaller {
         let called = hook.call(request, context).instrument(span.clone()).await;
         if !called.answer.as_ref().is_err_and(HookCallError::is_stopping) {
             self.record((name, hook), asked, &called);
-            if let (Some(recordings), Some(call)) = (self.data.traces.recordings(), recorded) {
-                recordings.end_call(self.data.traces.controller(), call, &called);
+            if let (Some(recordings), Some(call)) = (self.data.telemetry.traces.recordings(), recorded) {
+                recordings.end_call(self.data.telemetry.traces.controller(), call, &called);
             }
             span.in_scope(|| log_stderr(&called.log));
         }
@@ -234,9 +234,9 @@ impl HookCaller {
         context: &CallContext<'_>,
         request: &Bytes,
     ) -> Option<CallToRecord> {
-        let recordings = self.data.traces.recordings()?;
+        let recordings = self.data.telemetry.traces.recordings()?;
         let parent = (&*self.data.parents.resource, &asked.parent().key);
-        recordings.begin(self.data.traces.controller(), parent, hook, context, request)
+        recordings.begin(self.data.telemetry.traces.controller(), parent, hook, context, request)
     }
 
     fn answer_key(&self, hook: HookName, parent: &Object) -> AnswerKey {
@@ -273,8 +273,8 @@ impl HookCaller {
         let Usage { memory, instructions } = usage.unwrap_or_default();
         let (version, took) = (loaded.identity(), *took);
         let counted = controller_metrics::Called { hook, version, result, took, memory, instructions };
-        self.data.meter.counts().called(counted);
-        self.data.observer.note(|| {
+        self.data.telemetry.meter.counts().called(counted);
+        self.data.telemetry.observer.note(|| {
             let instructions = usage.map(|usage| usage.instructions);
             let log = log.clone();
             let parent = self.data.parent_id(asked.parent());

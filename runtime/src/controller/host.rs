@@ -95,7 +95,7 @@ impl Host {
             (Some(object), before) => Some(self.begin(kind, object, before)),
         };
         self.hosted.extend(next.map(|hosted| (key, hosted)));
-        self.context.metrics.took_in(kind, start.elapsed());
+        self.context.telemetry.metrics.took_in(kind, start.elapsed());
     }
 
     /// Starts a controller, once the one of that name before it has ended.

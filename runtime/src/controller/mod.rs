@@ -67,10 +67,16 @@ pub(crate) struct Context {
     pub(crate) options: Options,
     pub(crate) controllers: Arc<Controllers>,
     pub(crate) decorators: Arc<DecoratorCoordinator>,
-    pub(crate) metrics: Metrics,
     pub(crate) memory: MemoryBudget,
     /// Which controllers it runs.
     pub(crate) hosting: Hosting,
+    pub(crate) telemetry: Telemetry,
+}
+
+/// Consumers of what all controllers do: scrapes, `metahook dev`, and the commands that look into a server.
+#[derive(Clone)]
+pub(crate) struct Telemetry {
+    pub(crate) metrics: Metrics,
     pub(crate) observer: Observer,
     pub(crate) traces: Traces,
     pub(crate) running: RunningControllers,
@@ -127,6 +133,23 @@ impl Context {
             context.cluster.stores = Arc::new(stores);
         }
         context
+    }
+}
+
+impl Telemetry {
+    /// The consumers for the parents of one kind of a controller, which has this kind and name.
+    fn of_controller(
+        &self,
+        meter: &Arc<Meter>,
+        (kind, name): (ControllerKind, &str),
+        parents: &Arc<Resource>,
+    ) -> ControllerTelemetry {
+        ControllerTelemetry {
+            meter: Arc::clone(meter),
+            observer: self.observer.clone(),
+            traces: self.traces.of_controller((kind.as_str(), name), parents),
+            causes: Mutex::default(),
+        }
     }
 }
 
@@ -206,9 +229,14 @@ pub(crate) struct ControllerData {
     pub(crate) children: Vec<Arc<Store>>,
     pub(crate) controllers: Arc<Controllers>,
     pub(crate) recorder: Recorder,
-    pub(crate) meter: Arc<Meter>,
     pub(crate) brake: Arc<Brake>,
     pub(crate) started: Instant,
+    pub(crate) telemetry: ControllerTelemetry,
+}
+
+/// Consumers of what the reconciles of a controller's parents of one kind do.
+pub(crate) struct ControllerTelemetry {
+    pub(crate) meter: Arc<Meter>,
     pub(crate) observer: Observer,
     pub(crate) traces: ControllerTraces,
     /// Filled where the log or a trace has the cause of each reconcile.
@@ -260,17 +288,17 @@ impl ControllerData {
 
     /// Whether the log or a trace tells of each reconcile why it takes place.
     pub(crate) fn tells_causes(&self) -> bool {
-        self.traces.are_wanted() || tracing::enabled!(tracing::Level::DEBUG)
+        self.telemetry.traces.are_wanted() || tracing::enabled!(tracing::Level::DEBUG)
     }
 
     /// Remembers why parents are reconciled, where the log or a trace has it. `cause`: asked for where it is remembered.
     pub(crate) fn note_cause(&self, parents: &BTreeSet<Key>, cause: impl FnOnce() -> ReconcileCause) {
-        if !self.tells_causes() || !lock(&self.causes).has_room(parents) {
+        if !self.tells_causes() || !lock(&self.telemetry.causes).has_room(parents) {
             return;
         }
         // Without the lock: reconciles wait for it.
         let cause = cause();
-        lock(&self.causes).object_changed(parents, &cause);
+        lock(&self.telemetry.causes).object_changed(parents, &cause);
     }
 
     /// Remembers which fields of a parent another client changed, where the log or a trace has causes.
@@ -280,7 +308,7 @@ impl ControllerData {
         }
         if let Some(now) = &change.object.after {
             let fields = changed_fields(&change.object);
-            lock(&self.causes).parent_changed(&now.key, &now.version, fields);
+            lock(&self.telemetry.causes).parent_changed(&now.key, &now.version, fields);
         }
     }
 

@@ -102,13 +102,13 @@ impl RunningParts {
                 }
             }
         }
-        filter.page(found, |parent| self.parts.first()?.0.data.traces.latest_of(parent))
+        filter.page(found, |parent| self.parts.first()?.0.data.telemetry.traces.latest_of(parent))
     }
 
     /// Counts of the controller, for rates.
     pub(crate) fn counts(&self) -> ControllerCounts {
         let first = self.parts.first();
-        first.map(|(first, _)| ControllerCounts::of(&first.data.meter.counts())).unwrap_or_default()
+        first.map(|(first, _)| ControllerCounts::of(&first.data.telemetry.meter.counts())).unwrap_or_default()
     }
 
     /// Parents by name, as they were at most [`MAX_NAMED_AGE`] ago.
@@ -132,7 +132,8 @@ impl RunningParts {
             failing.extend(now.into_iter().map(|(key, category)| (id(key), category)));
         }
         let mut reader = ParentReader::default();
-        let traces = self.parts.first().map(|(first, _)| first.data.traces.latest()).unwrap_or_default();
+        let traces =
+            self.parts.first().map(|(first, _)| first.data.telemetry.traces.latest()).unwrap_or_default();
         for (parent, trace) in traces.read().filter(|(parent, _)| self.has(parent)) {
             reader.read(&parent, &trace, &mut failing);
         }
@@ -157,7 +158,7 @@ impl RunningParts {
     /// `shows_names`: parents are named, with the messages of their reconciles.
     pub(crate) fn overview(&self, shows_names: bool) -> ControllerOverview {
         let Some((first, _)) = self.parts.first() else { return ControllerOverview::default() };
-        let (traces, memory) = (first.data.traces.bytes(), self.memory.figures());
+        let (traces, memory) = (first.data.telemetry.traces.bytes(), self.memory.figures());
         let (mut parents, mut queue) = (ParentNumbers::default(), QueueFigures::default());
         for (reconciler, keys) in &self.parts {
             queue.merge(&keys.figures());
@@ -168,7 +169,7 @@ impl RunningParts {
             parents.failing += settled.failing().len();
             parents.paused += settled.paused();
         }
-        let metrics = first.data.meter.counts().clone();
+        let metrics = first.data.telemetry.meter.counts().clone();
         ControllerOverview {
             parents,
             queue: QueueNumbers {

@@ -225,7 +225,7 @@ impl Shadows {
 }
 
 fn count(data: &ControllerData, hook: HookName, change: impl FnOnce(&mut ShadowCounts)) {
-    change(data.meter.counts().shadows.entry(hook).or_default());
+    change(data.telemetry.meter.counts().shadows.entry(hook).or_default());
 }
 
 impl Question {

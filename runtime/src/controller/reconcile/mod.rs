@@ -113,7 +113,7 @@ impl Reconciler {
             let run = Box::pin(self.attempt(Arc::clone(&parent), retry_state, &mut attempts));
             // At the level of errors: warnings keep it where less is not logged.
             let span = tracing::error_span!("reconcile", controller = %self.data.object.key, parent = %key);
-            let sent = self.data.traces.begin_span(|| self.data.elapsed());
+            let sent = self.data.telemetry.traces.begin_span(|| self.data.elapsed());
             let outcome = reconcile_span::within(sent, run.instrument(span)).await;
             self.parents.forget_if_gone(&parent.uid);
             if let Some(outcome) = outcome {
@@ -142,7 +142,7 @@ impl Reconciler {
         // It may have changed while this waited; where it is gone, another attempt sees it.
         let now = self.data.parents.get(&parent.key)?;
         let world = Attempt::new(self, &memory, &parent.key, retry_state);
-        let watched = Watched::keeping(self.data.traces.are_wanted(), &world);
+        let watched = Watched::keeping(self.data.telemetry.traces.are_wanted(), &world);
         let report = reconcile(&watched, now, attempts.start(retry_state)).await;
         course.steps = watched.into_steps();
         course.changing = world.changing();
@@ -170,9 +170,9 @@ impl Reconciler {
         match report.reached {
             Reached::Settled => {
                 self.parents.changing.forget(&parent.key);
-                self.data.meter.counts().skipped(1);
+                self.data.telemetry.meter.counts().skipped(1);
                 tracing::debug!("settled");
-                self.data.traces.count_settled([(&parent.key, course.cause)]);
+                self.data.telemetry.traces.count_settled([(&parent.key, course.cause)]);
                 return Outcome::Settled(None);
             }
             Reached::Paused => {
@@ -182,7 +182,7 @@ impl Reconciler {
                 if let Some(decorator) = self.parents.decorator.as_ref().filter(|_| self.data.config.paused) {
                     decorator.paused(&parent.uid);
                 }
-                self.data.meter.counts().reconciled(ReconcileResult::Paused);
+                self.data.telemetry.meter.counts().reconciled(ReconcileResult::Paused);
                 tracing::debug!("paused");
                 self.trace(parent, course, TraceEnd::Paused, Outcome::Settled(None));
                 return Outcome::Settled(None);
@@ -233,8 +233,8 @@ impl Reconciler {
         let settled = || Some((self.data.parent_id(parent), self.hooks.identity()?));
         self.data.brake.with(|brake, now| brake.still_settled(settled, now));
         if self.data.tells_causes() {
-            let cause = lock(&self.data.causes).settled(&parent.key, retry_state);
-            self.data.traces.count_settled([(&parent.key, cause)]);
+            let cause = lock(&self.data.telemetry.causes).settled(&parent.key, retry_state);
+            self.data.telemetry.traces.count_settled([(&parent.key, cause)]);
         }
         self.parents.changing.forget(&parent.key);
     }

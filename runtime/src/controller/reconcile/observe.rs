@@ -61,7 +61,7 @@ impl Reconciler {
     pub(super) fn begins(&self, parent: &Object, retry_state: RetryState, attempts: &mut Attempts) -> Course {
         let beginning = || Beginning::of(parent, self.hooks.identity());
         if attempts.cause.is_none() && self.data.tells_causes() {
-            let cause = lock(&self.data.causes).take(&parent.key, beginning(), retry_state);
+            let cause = lock(&self.data.telemetry.causes).take(&parent.key, beginning(), retry_state);
             let fields = (!cause.fields.is_empty()).then(|| tracing::field::display(&cause.fields));
             tracing::debug!(cause = &*cause.text, changed_fields = fields, "reconcile");
             attempts.cause = Some(cause);
@@ -70,7 +70,7 @@ impl Reconciler {
         Course {
             start: Instant::now(),
             cause,
-            observed: self.data.observer.is_observed().then(beginning),
+            observed: self.data.telemetry.observer.is_observed().then(beginning),
             steps: <(Vec<TimedStep>, usize)>::default(),
             changing: None,
             throttled: None,
@@ -82,7 +82,7 @@ impl Reconciler {
     pub(super) fn trace(&self, parent: &Object, course: Course, end: TraceEnd, outcome: Outcome) {
         // Nothing is made that nobody keeps or sends.
         let span = reconcile_span::current().filter(|span| span.is_sent());
-        if span.is_none() && !self.data.traces.are_kept() {
+        if span.is_none() && !self.data.telemetry.traces.are_kept() {
             return;
         }
         let resource = &self.data.parents.resource;
@@ -91,7 +91,7 @@ impl Reconciler {
         let (throttled, wait) = throttled.unzip();
         let began = Timestamp::now().checked_sub(took).unwrap_or_default();
         let reconciled = trace::Reconciled {
-            controller: self.data.traces.controller(),
+            controller: self.data.telemetry.traces.controller(),
             resource,
             parent,
             began: print_time(began),
@@ -109,7 +109,7 @@ impl Reconciler {
         if let Some(span) = span {
             span.end(&trace, &times);
         }
-        self.data.traces.add(|| (&parent.key, PrintedTrace::new((resource, &parent.key), trace)));
+        self.data.telemetry.traces.add(|| (&parent.key, PrintedTrace::new((resource, &parent.key), trace)));
     }
 
     pub(crate) fn set_next_resync(&self, next: tokio::time::Instant) {
@@ -127,7 +127,7 @@ impl Reconciler {
     pub(crate) fn count_resynced(&self, parents: &[Arc<Object>], needing: &[Key]) {
         let mut needing = needing.iter().peekable();
         let settled = parents.iter().filter(|parent| needing.next_if(|key| **key == parent.key).is_none());
-        self.data.traces.count_settled(settled.map(|parent| (&parent.key, RESYNC.into())));
+        self.data.telemetry.traces.count_settled(settled.map(|parent| (&parent.key, RESYNC.into())));
     }
 
     pub(super) fn observe(
@@ -138,7 +138,7 @@ impl Reconciler {
         retry_state: RetryState,
     ) {
         let Some(beginning) = &course.observed else { return };
-        self.data.observer.note(|| {
+        self.data.telemetry.observer.note(|| {
             let end = match result.as_ref().map_err(|error| (error, error.failure().retry)) {
                 Ok(_) => ReconcileEnd::Ok,
                 Err((error, Retry::WithEvent)) => ReconcileEnd::failed(&error_chain(error)),

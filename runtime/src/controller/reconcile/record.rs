@@ -34,7 +34,7 @@ impl Reconciler {
         match result {
             Ok(changed) => {
                 let wrote = *changed != Changed::Nothing;
-                self.data.meter.counts().reconciled(if wrote {
+                self.data.telemetry.meter.counts().reconciled(if wrote {
                     ReconcileResult::Wrote
                 } else {
                     ReconcileResult::Unchanged
@@ -42,15 +42,15 @@ impl Reconciler {
                 tracing::debug!(wrote, "synced");
             }
             Err(Failure { retry: Retry::Silent, message, .. }) => {
-                self.data.meter.counts().reconciled(ReconcileResult::Conflict);
+                self.data.telemetry.meter.counts().reconciled(ReconcileResult::Conflict);
                 tracing::debug!(reason = message, "tried again");
             }
             Err(Failure { retry: Retry::After(again), message, .. }) => {
-                self.data.meter.counts().reconciled(ReconcileResult::Postponed);
+                self.data.telemetry.meter.counts().reconciled(ReconcileResult::Postponed);
                 tracing::debug!(?again, reason = message, "postponed");
             }
             Err(Failure { retry: Retry::WithEvent, message, category, .. }) => {
-                self.data.meter.counts().reconciled(ReconcileResult::Failed);
+                self.data.telemetry.meter.counts().reconciled(ReconcileResult::Failed);
                 self.parents.fail(parent, (category, message));
                 tracing::warn!(category, reason = message, "sync failed");
             }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{Method, Response};
+use metahook_core::api::ControllerKind;
 use metahook_core::api::common::{ApplyStrategy, UpdateMethod};
 use metahook_core::api::customize::CustomizeBounds;
 use metahook_core::api::hook::{HookName, HookVersion, ModuleRef, PerHook};
@@ -48,7 +49,7 @@ use crate::controller::related::RelatedObjects;
 use crate::controller::runner::parent_queue::ParentQueue;
 use crate::controller::running::RunningControllers;
 use crate::controller::traces::Traces;
-use crate::controller::{Cluster, Context, ControllerData, Controllers, HookRuntime, Options};
+use crate::controller::{Cluster, Context, ControllerData, Controllers, HookRuntime, Options, Telemetry};
 use crate::hook::Hook;
 use crate::hook::wasm::compile::ModuleSettings;
 use crate::hook::wasm::run::RuntimeSettings;
@@ -165,7 +166,8 @@ impl Scenario {
         let requests = Requests::default();
         let api =
             fake::recording(&requests, |request| response(request.method(), request.uri().path(), Some(200)));
-        let context = Context { traces, ..context(api) };
+        let mut context = context(api);
+        context.telemetry.traces = traces;
         Self { requests, reconciler: Self::within(COMPOSITE, &context).reconciler }
     }
 
@@ -202,12 +204,13 @@ impl Scenario {
             children: vec![stores.open(&children())],
             controllers: Arc::clone(&context.controllers),
             recorder: context.cluster.recorder.clone(),
-            meter: context.metrics.meter("CompositeController", "c"),
+            telemetry: context.telemetry.of_controller(
+                &context.telemetry.metrics.meter("CompositeController", "c"),
+                (ControllerKind::Composite, "c"),
+                &parents(),
+            ),
             brake: Arc::new(Brake::new(DeletionBrake::new(BrakeLimits::default(), None, 0), None)),
-            causes: std::sync::Mutex::default(),
             started: Instant::now(),
-            observer: context.observer.clone(),
-            traces: context.traces.of_controller(("CompositeController", "c"), &parents()),
         });
         let module = ModuleRef {
             language: None,
@@ -318,7 +321,6 @@ pub(in crate::controller) fn context(api: ApiClient) -> Context {
     Context {
         controllers: Arc::new(Controllers::open(&stores)),
         decorators: Arc::default(),
-        metrics: Metrics::new(|| 0),
         hooks: HookRuntime {
             sources: Arc::new(HookSources::new(api.clone(), modules, MountMemory::new(0))),
             seeds: Arc::new(Seeds::new(SeedKey::default())),
@@ -339,9 +341,12 @@ pub(in crate::controller) fn context(api: ApiClient) -> Context {
         },
         memory: MemoryBudget::new(512 << 20),
         hosting: Hosting::Server(Selector::default()),
-        observer: Observer::default(),
-        traces: Traces::default(),
-        running: RunningControllers::default(),
+        telemetry: Telemetry {
+            metrics: Metrics::new(|| 0),
+            observer: Observer::default(),
+            traces: Traces::default(),
+            running: RunningControllers::default(),
+        },
         cluster: Cluster {
             discovery: Arc::new(Discovery::new(api.clone())),
             recorder: Recorder::start(api.clone(), Rate::OF_EVENTS, CancellationToken::new()).0,

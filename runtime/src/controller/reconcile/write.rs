@@ -43,8 +43,8 @@ impl ObjectWriter {
         let Carried { events, warnings } = self.naming_rights(carried).await?;
         let changed = op.is_answered_by_a_change(&events);
         if changed {
-            self.data.meter.counts().wrote(op.verb());
-            self.data.observer.wrote(writer, op.verb(), op.id());
+            self.data.telemetry.meter.counts().wrote(op.verb());
+            self.data.telemetry.observer.wrote(writer, op.verb(), op.id());
         }
         let _within = span.entered();
         let message = if changed { "written" } else { "written in vain" };
@@ -83,7 +83,7 @@ impl ObjectWriter {
         let guard = self.data.write_guard(&id, writer);
         let rewritten = self.api.rewrite(&id, uid, |object| claimed.carry_out(object, parent)).await;
         let events = self.naming_rights(rewritten).await?;
-        self.data.observer.wrote(writer, "claim or release", &id);
+        self.data.telemetry.observer.wrote(writer, "claim or release", &id);
         if claimed.claim == Claim::Release {
             let reason = "its labels no longer match the selector of its parent";
             tracing::info!(object = %id, reason, "released: it is left as it is");
@@ -101,7 +101,7 @@ impl ObjectWriter {
         let id = self.data.parent_id(parent);
         let guard = self.data.write_guard(&id, writer);
         let events = self.api.change_finalizers(&id, parent, change).await?;
-        self.data.observer.wrote(writer, "finalizers", &id);
+        self.data.telemetry.observer.wrote(writer, "finalizers", &id);
         Ok(observe(guard, events))
     }
 
@@ -124,8 +124,8 @@ impl ObjectWriter {
             guard.answered(vec![event]);
         }
         if deleted {
-            self.data.meter.counts().wrote(op.verb());
-            self.data.observer.wrote(writer, op.verb(), id);
+            self.data.telemetry.meter.counts().wrote(op.verb());
+            self.data.telemetry.observer.wrote(writer, op.verb(), id);
             tracing::info!(op = op.verb(), object = %id, %uid, "related object deleted");
         } else {
             tracing::debug!(object = %id, %uid, "related object gone before it was deleted");

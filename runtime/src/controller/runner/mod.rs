@@ -13,8 +13,8 @@ mod status_writer;
 mod waiting_parents;
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -28,8 +28,6 @@ use metahook_core::reconcile::kinds::{ConfigParts, Kinds};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::controller::Context;
-use crate::controller::ControllerData;
 use crate::controller::brake::Brake;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::{FollowedHooks, HookCaller};
@@ -39,6 +37,7 @@ use crate::controller::runner::parent_queue::ParentQueue;
 use crate::controller::runner::reading::Readable;
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::waiting_parents::WaitingParents;
+use crate::controller::{Context, ControllerData};
 use crate::queue::Throttle;
 use crate::store::{Store, Stores};
 
@@ -143,7 +142,7 @@ impl ControllerRunner {
         self.loaded(&mut modules).await?;
         let shadows = self.shadows(common);
         let hooks = Arc::new(FollowedHooks::new(hooks, spec_digest(&self.object)));
-        let meter = self.context.metrics.meter(&self.object.gvk.kind, &self.object.key.name);
+        let meter = self.context.telemetry.metrics.meter(&self.object.gvk.kind, &self.object.key.name);
         meter.counts().shadows = shadows.counts();
         let context = self.context.acting_as(common.account.as_ref());
         let targets = spec.targets().iter().zip(&kinds.parents);
@@ -162,21 +161,18 @@ impl ControllerRunner {
             let config = kinds.config(spec, (target, parents), parts_of_config);
             // Parents and children are read with the server's own rights, for all controllers together; hooks are shown what
             // their account may read.
-            let stores = &self.context.cluster.stores;
+            let (stores, telemetry) = (&self.context.cluster.stores, &context.telemetry);
             let data = ControllerData {
                 object: Arc::clone(&self.object),
-                traces: context.traces.of_controller((config.kind.name().as_str(), &config.name), parents),
+                telemetry: telemetry.of_controller(&meter, (config.kind.name(), &config.name), parents),
                 config,
                 parents: stores.open(parents),
                 reads: reads.get(nth).map(|(_, reads)| Arc::clone(reads)),
                 children: child_stores(stores, &kinds),
                 controllers: Arc::clone(&context.controllers),
                 recorder: context.cluster.recorder.clone(),
-                meter: Arc::clone(&meter),
                 brake: Arc::clone(brake),
                 started: Instant::now(),
-                observer: context.observer.clone(),
-                causes: Mutex::default(),
             };
             let data = Arc::new(data);
             let hooks = HookCaller {
@@ -247,7 +243,7 @@ impl ControllerRunner {
     /// Says why the controller does not run.
     fn refuse(&self, reason: ConditionReason, message: &str) {
         self.stand_aside();
-        self.context.metrics.refused(self.kind);
+        self.context.telemetry.metrics.refused(self.kind);
         self.reporter.change(|report| report.ready = Finding::new(reason, message));
         self.warn(EventReason::CreateError, &format!("Cannot create new controller: {message}"));
     }
@@ -255,7 +251,7 @@ impl ControllerRunner {
     /// Tells of something wrong with the controller, by an Event and in the log.
     pub(crate) fn warn(&self, reason: EventReason, message: &str) {
         tracing::warn!(controller = %self.object.key, reason = reason.as_str(), "{message}");
-        self.context.observer.note(|| Observed::Problem { message: message.to_owned() });
+        self.context.telemetry.observer.note(|| Observed::Problem { message: message.to_owned() });
         self.context.cluster.recorder.record(&self.object, reason, message);
     }
 }

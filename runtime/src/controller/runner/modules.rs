@@ -71,7 +71,7 @@ impl Modules {
 impl ControllerRunner {
     pub(crate) fn hook(&self, name: HookName, hook: &EnabledHook) -> Result<Hook, SpecError> {
         self.hosted(hook, |url| {
-            let (object, metrics) = (&self.object, &self.context.metrics);
+            let (object, metrics) = (&self.object, &self.context.telemetry.metrics);
             metrics.webhook(&object.gvk.kind, &object.key.name, name, url)
         })
     }
@@ -93,7 +93,7 @@ impl ControllerRunner {
     }
 
     fn observe_module(&self, hook: HookName, module: &Module) {
-        self.context.observer.note(|| Observed::Module {
+        self.context.telemetry.observer.note(|| Observed::Module {
             hook,
             digest: module.digest.to_string(),
             compiled: module.origin.compile_time(),

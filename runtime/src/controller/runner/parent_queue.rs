@@ -56,7 +56,8 @@ impl ParentQueue {
         let queue = Arc::new(Queue::new(throttle, |key: &Key| &key.namespace));
         let figures = Arc::clone(&queue);
         let config = &hooks.data.config;
-        let meter = context.metrics.queue(config.kind.name(), &config.name, move || figures.figures());
+        let meter =
+            context.telemetry.metrics.queue(config.kind.name(), &config.name, move || figures.figures());
         let tasks = Arc::new(Tasks::default());
         let related = RelatedObjects::new(
             hooks.clone(),

@@ -77,7 +77,7 @@ impl Reporter {
         }));
         let (ready, gate) = (report.subscribe(), cluster.api.gate().clone());
         let ready = move || gate.is_open().then(|| ready.borrow().ready.clone());
-        let hosted = context.metrics.hosted(&controller.gvk.kind, &controller.key.name, ready);
+        let hosted = context.telemetry.metrics.hosted(&controller.gvk.kind, &controller.key.name, ready);
         let (records, requests) = mpsc::unbounded_channel();
         let writer = StatusWriter::new(context, store, controller, requests);
         let task = tokio::spawn(writer.run(report.subscribe(), stop));
@@ -169,7 +169,7 @@ impl Reporter {
         // Calls are counted for all of them together.
         let Some(ParentQueue { reconciler: controller, .. }) = parts.first() else { return };
         for (name, limits) in controller.hooks.limits() {
-            if let Some(figures) = controller.data.meter.counts().calls.figures(name, limits) {
+            if let Some(figures) = controller.data.telemetry.meter.counts().calls.figures(name, limits) {
                 self.change(|report| {
                     if let Some(hook) = report.hooks.get_mut(name.as_str()) {
                         hook.latest = Some(CallFigures { until: Some(timestamp()), ..figures });
@@ -201,7 +201,7 @@ impl Reporter {
         }
         let mut shadows = BTreeMap::new();
         if let Some(ParentQueue { reconciler: controller, .. }) = parts.first() {
-            let mut counted = controller.data.meter.counts();
+            let mut counted = controller.data.telemetry.meter.counts();
             shadows.clone_from(&counted.shadows);
             let held = held.as_ref().map_or(0, |held| held.parents);
             counted.parents = ParentMetrics { held, ..counts.parents.metrics() };

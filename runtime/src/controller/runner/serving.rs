@@ -76,7 +76,7 @@ impl ControllerRunner {
         }
         let tasks: Vec<_> = parts.iter().map(|part| part.tasks.until_dropped()).collect();
         let mut workers = self.begin(&parts, reason, common.resync_period);
-        let running = self.context.running.add(&self.context, (self.kind, &name.name), &parts);
+        let running = self.context.telemetry.running.add(&self.context, (self.kind, &name.name), &parts);
         let end = tokio::select! {
             () = self.stop.cancelled() => StopReason::Stopped,
             () = self.outdated((spec, &kinds), &parts, true) => StopReason::Anew,
@@ -180,7 +180,7 @@ impl ControllerRunner {
                 () = self.stop.cancelled() => return None,
                 _ = clock.tick() => if let Some(trouble) = controller.stores().find_map(|store| store.trouble()) {
                     self.stand_aside();
-                    self.context.observer.note(|| Observed::Problem { message: trouble.clone() });
+                    self.context.telemetry.observer.note(|| Observed::Problem { message: trouble.clone() });
                     let is_too_large = controller.stores().any(|store| store.too_large().is_some());
                     let reason =
                         if is_too_large { ConditionReason::CacheTooLarge } else { ConditionReason::NotListed };

@@ -184,7 +184,7 @@ impl Parents {
         let found: Vec<_> = found.map(|(parent, _)| parent.key.clone()).collect();
         drop(settled);
         let skipped = parents.len() - found.len();
-        self.data.meter.counts().skipped(u64::try_from(skipped).unwrap_or(u64::MAX));
+        self.data.telemetry.meter.counts().skipped(u64::try_from(skipped).unwrap_or(u64::MAX));
         found
     }
 
@@ -270,7 +270,7 @@ impl Parents {
         lock(&self.differing).note(parent, None);
         self.warnings.forget(parent);
         lock(&self.rollouts).note(parent, None, Duration::ZERO);
-        lock(&self.data.causes).forget(parent);
+        lock(&self.data.telemetry.causes).forget(parent);
         let id = ObjectId { resource: Arc::clone(&self.data.parents.resource), key: parent.clone() };
         self.data.brake.with(|brake, now| brake.forget(&id, now));
     }
