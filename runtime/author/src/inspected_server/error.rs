@@ -5,7 +5,7 @@ use metahook_server::cluster::api_client::ConnectError;
 use metahook_server::cluster::objects::RequestError;
 use metahook_server::cluster::tokens::TokenError;
 
-use super::{LABEL, PORT};
+use super::{PORT, SELECTOR};
 
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
@@ -24,9 +24,7 @@ pub enum InspectError {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ServerError {
     #[error(
-        "no Pod with the label {}={} runs in the namespace {namespace:?}: name the server's namespace by --server-namespace, or forward a port and name it by --server. A server on this machine has to run with --inspection-address 127.0.0.1:9797; name this address by --server",
-        LABEL.0,
-        LABEL.1
+        "no Pod of a server runs in the namespace {namespace:?}, neither one that {SELECTOR:?} selects nor one with the argument --inspection-address: name the server's namespace by --server-namespace, or forward a port and name it by --server. A server on this machine has to run with --inspection-address 127.0.0.1:9797; name this address by --server"
     )]
     NoPod { namespace: String },
     #[error("the server's Pods are being looked for")]

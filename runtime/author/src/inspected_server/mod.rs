@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use http::StatusCode;
 use metahook_core::api::policy::ServiceAccountRef;
+use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::trace::TracedObject;
 use metahook_server::cluster::api_client::ApiClient;
@@ -21,14 +22,17 @@ use serde_json::Value;
 
 pub(crate) use error::foremost;
 pub use error::{InspectError, ServerError};
-use port_forward::PortForward;
 pub(crate) use port_forward::ServerPod;
+use port_forward::{PortForward, is_inspected};
 
 /// The port of `--inspection-address` in the manifests.
 const PORT: u16 = 9797;
 
-/// The label of the server's Pods.
-const LABEL: (&str, &str) = ("app.kubernetes.io/name", "metacontroller");
+/// The labels that the manifests and the chart give the server's Pods.
+const SELECTOR: &str = "app.kubernetes.io/name in (metacontroller,metacontroller-helm)";
+
+/// The ServiceAccount of the manifests.
+const ACCOUNT: &str = "metacontroller";
 
 /// A token is shown this long: the API server makes it for ten minutes.
 const MAX_TOKEN_AGE: Duration = Duration::from_mins(5);
@@ -65,7 +69,6 @@ pub(crate) struct Reached {
     /// Its Pod; absent where its address was given.
     pod: Option<ServerPod>,
     address: String,
-    account: ServiceAccountRef,
     forward: Option<PortForward>,
     /// The token that the server was shown last, and since when there is this token.
     token: Mutex<Option<(String, Instant)>>,
@@ -98,7 +101,7 @@ impl Inspector {
     pub(crate) async fn reach(&self, servers: &mut Servers) -> Result<Option<ServerError>, InspectError> {
         if let Some(address) = &self.address {
             if servers.0.is_empty() {
-                servers.0.push(self.named(address)?);
+                servers.0.push(Self::named(address)?);
             }
             return Ok(None);
         }
@@ -162,7 +165,7 @@ impl Inspector {
                 return Ok(answer?);
             }
         }
-        let token = self.token(&server.account).await?;
+        let token = self.token(server).await?;
         *lock(&server.token) = Some((token.clone(), Instant::now()));
         let answer = request::ask(server, &token, question).await;
         if is_unknown_user(&answer) {
@@ -172,30 +175,26 @@ impl Inspector {
     }
 
     /// The server at an address that the user gave.
-    pub(crate) fn named(&self, address: &str) -> Result<Reached, ServerError> {
+    pub(crate) fn named(address: &str) -> Result<Reached, ServerError> {
         let plain = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
         // A token is shown there.
         let host = plain.rsplit_once(':').map(|(host, _port)| host);
         if !host.is_some_and(|host| ["localhost", "127.0.0.1", "[::1]"].contains(&host)) {
             return Err(ServerError::Address(address.to_owned()));
         }
-        let (address, account) = (plain.to_owned(), self.account("metacontroller"));
-        Ok(Reached { pod: None, address, account, forward: None, token: Mutex::default() })
+        Ok(Reached { pod: None, address: plain.to_owned(), forward: None, token: Mutex::default() })
     }
 
-    fn account(&self, name: &str) -> ServiceAccountRef {
-        ServiceAccountRef { namespace: self.server_namespace.clone(), name: name.to_owned() }
-    }
-
-    /// The Pods of servers that run.
+    /// The Pods of servers that run. A chart may give them another label; then they have the server's flag among their arguments.
     pub(crate) async fn pods(&self) -> Result<Vec<ServerPod>, InspectError> {
         let gvk = Gvk::new("v1", "Pod");
         let pods = Resource { gvk, plural: "pods".into(), namespaced: true, has_status: true };
-        let pods = self.api.list_labelled(&pods, &self.server_namespace, LABEL).await?;
-        let pods = pods.iter().filter_map(|pod| pod.value().ok());
-        let running =
-            pods.filter(|pod| pod.pointer("/status/phase").and_then(Value::as_str) == Some("Running"));
-        Ok(running.map(|pod| ServerPod::of(&pod)).collect())
+        let selected = self.api.list_selected(&pods, &self.server_namespace, SELECTOR).await?;
+        if !selected.is_empty() {
+            return Ok(running(&selected).map(|pod| ServerPod::of(&pod)).collect());
+        }
+        let all = self.api.list_objects_in(&pods, &self.server_namespace).await?;
+        Ok(running(&all).filter(is_inspected).map(|pod| ServerPod::of(&pod)).collect())
     }
 
     pub(crate) fn no_pod(&self) -> ServerError {
@@ -208,14 +207,13 @@ impl Inspector {
         Ok(Reached {
             pod: Some(pod.clone()),
             address: forward.address.clone(),
-            account: self.account(&pod.account),
             forward: Some(forward),
             token: Mutex::default(),
         })
     }
 
     /// The token of the file, that of the kubeconfig, or one of the server's ServiceAccount, which is good for nothing else.
-    async fn token(&self, account: &ServiceAccountRef) -> Result<String, InspectError> {
+    async fn token(&self, server: &Reached) -> Result<String, InspectError> {
         if let Some(file) = &self.token_file {
             let token = tokio::fs::read_to_string(file).await;
             let token = token.map_err(|error| InspectError::TokenFile(file.display().to_string(), error))?;
@@ -224,11 +222,94 @@ impl Inspector {
         let own = tokens::of_kubeconfig(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
         match own {
             Some(token) => Ok(token),
-            None => Ok(self.api.token_of(account).await?),
+            None => Ok(self.api.token_of(&self.account(server).await).await?),
         }
     }
+
+    /// The ServiceAccount of a server. Where only an address was given, it is that of a Pod that runs, if there is one.
+    async fn account(&self, server: &Reached) -> ServiceAccountRef {
+        let name = match &server.pod {
+            Some(pod) => Some(pod.account.clone()),
+            None => self.pods().await.ok().and_then(|pods| pods.into_iter().next()).map(|pod| pod.account),
+        };
+        let name = name.unwrap_or_else(|| ACCOUNT.to_owned());
+        ServiceAccountRef { namespace: self.server_namespace.clone(), name }
+    }
+}
+
+fn running(pods: &[Object]) -> impl Iterator<Item = Value> {
+    let pods = pods.iter().filter_map(|pod| pod.value().ok());
+    pods.filter(|pod| pod.pointer("/status/phase").and_then(Value::as_str) == Some("Running"))
 }
 
 fn is_unknown_user<T>(answer: &Result<T, ServerError>) -> bool {
     matches!(answer, Err(ServerError::Refused { status: StatusCode::UNAUTHORIZED, .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Response;
+    use metahook_server::cluster::fake::answering;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A Pod with this value of the label that the manifests use.
+    fn pod(name: &str, label: &str, phase: &str, argument: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "namespace": "n", "name": name, "uid": name, "labels": { "app.kubernetes.io/name": label } },
+            "spec": { "serviceAccountName": format!("account-of-{name}"), "containers": [{ "args": [argument] }] },
+            "status": { "phase": phase },
+        })
+    }
+
+    /// An inspector of a cluster with these Pods, whose API server knows the one selector.
+    fn inspector(pods: Vec<Value>) -> Inspector {
+        let api = answering(move |request| {
+            let query = request.uri().query().unwrap_or_default();
+            let selects = query.contains(
+                "labelSelector=app.kubernetes.io%2Fname%20in%20%28metacontroller%2Cmetacontroller-helm%29",
+            );
+            let is_labelled = |pod: &&Value| {
+                let label = pod["metadata"]["labels"]["app.kubernetes.io/name"].as_str();
+                ["metacontroller", "metacontroller-helm"].map(Some).contains(&label)
+            };
+            let items: Vec<_> = pods.iter().filter(|pod| !selects || is_labelled(pod)).collect();
+            Some(Response::new(json!({ "metadata": {}, "items": items }).to_string()))
+        });
+        Inspector {
+            api,
+            kubeconfig: None,
+            context: None,
+            kubectl: PathBuf::new(),
+            address: None,
+            server_namespace: "n".to_owned(),
+            token_file: None,
+        }
+    }
+
+    async fn found(pods: Vec<Value>) -> Vec<String> {
+        inspector(pods).pods().await.unwrap().into_iter().map(|pod| pod.name).collect()
+    }
+
+    #[tokio::test]
+    async fn the_pods_of_servers_are_found_by_their_label_or_by_the_flag() {
+        let flag = "--inspection-address=127.0.0.1:9797";
+        let others = || vec![pod("other", "web", "Running", ""), pod("renamed", "hooks", "Running", flag)];
+        for label in ["metacontroller", "metacontroller-helm"] {
+            let labelled = [pod("server", label, "Running", ""), pod("old", label, "Succeeded", "")];
+            assert_eq!(found(others().into_iter().chain(labelled).collect()).await, ["server"], "{label}");
+        }
+        assert_eq!(found(others()).await, ["renamed"]);
+        assert!(found(Vec::new()).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_account_is_that_of_the_pod_that_runs() {
+        let named = Inspector::named("127.0.0.1:1").unwrap();
+        let of = async |pods| inspector(pods).account(&named).await.name;
+        assert_eq!(of(vec![pod("a", "metacontroller-helm", "Running", "")]).await, "account-of-a");
+        assert_eq!(of(Vec::new()).await, ACCOUNT);
+    }
 }

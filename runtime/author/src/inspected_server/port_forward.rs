@@ -116,11 +116,24 @@ async fn read_stderr(mut errors: BufReader<ChildStderr>, kept: Arc<Mutex<String>
     }
 }
 
-/// The port of a Pod's `--inspection-address`.
-fn port(pod: &Value) -> u16 {
+/// The arguments of a Pod's program, without the hyphens of flags.
+fn words(pod: &Value) -> Vec<&str> {
     let lists = ["/spec/containers/0/args", "/spec/containers/0/command"].map(|list| pod.pointer(list));
     let words = lists.into_iter().flatten().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
-    let words: Vec<_> = words.map(|word| word.trim_start_matches('-')).collect();
+    words.map(|word| word.trim_start_matches('-')).collect()
+}
+
+/// Whether the arguments of a Pod have the server's flag.
+pub(super) fn is_inspected(pod: &Value) -> bool {
+    words(pod)
+        .iter()
+        .filter_map(|word| word.strip_prefix(FLAG))
+        .any(|rest| rest.is_empty() || rest.starts_with('='))
+}
+
+/// The port of a Pod's `--inspection-address`.
+fn port(pod: &Value) -> u16 {
+    let words = words(pod);
     let apart = words.iter().zip(words.iter().skip(1)).filter(|(flag, _)| **flag == FLAG);
     let given = words.iter().filter_map(|word| word.strip_prefix(FLAG)?.strip_prefix('='));
     let addresses = given.chain(apart.map(|(_, address)| *address));
@@ -139,5 +152,10 @@ mod tests {
         assert_eq!(port(&pod(json!(["serve", "--inspection-address=127.0.0.1:7"]))), 7);
         assert_eq!(port(&pod(json!(["-inspection-address", "localhost:8"]))), 8);
         assert_eq!(port(&pod(json!(["serve"]))), PORT);
+        let inspected =
+            [json!(["serve", "--inspection-address=127.0.0.1:7"]), json!(["-inspection-address", "a:8"])];
+        assert!(inspected.into_iter().all(|args| is_inspected(&pod(args))));
+        let others = [json!(["serve"]), json!(["--inspection-addresses=a"]), json!(["a=inspection-address"])];
+        assert!(!others.into_iter().any(|args| is_inspected(&pod(args))));
     }
 }

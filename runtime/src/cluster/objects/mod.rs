@@ -228,14 +228,14 @@ impl ApiClient {
         deleted.await.map_err(|kind| RequestError::new("delete", id, kind))
     }
 
-    /// The objects of a namespace with this label.
-    pub async fn list_labelled(
+    /// The objects of a namespace that a label selector such as `app in (a,b)` selects.
+    pub async fn list_selected(
         &self,
         resource: &Resource,
         namespace: &str,
-        (key, value): (&str, &str),
+        selector: &str,
     ) -> Result<Vec<Object>, RequestError> {
-        let query = format!("labelSelector={}%3D{}&", segment(key), segment(value));
+        let query = format!("labelSelector={}&", segment(selector));
         Ok(objects(resource, &self.list(resource, namespace, &query, usize::MAX).await?))
     }
 
