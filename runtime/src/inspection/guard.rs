@@ -49,7 +49,9 @@ pub(super) enum Refusal {
     NoToken,
     #[error("the token has more than {MAX_TOKEN} bytes")]
     LongToken,
-    #[error("the API server does not take the token{0}")]
+    #[error(
+        "the API server does not take the token{0}. Where it has expired, log in again, or make one with `kubectl create token`"
+    )]
     BadToken(String),
     #[error("User {user:?} cannot {verb} {right}")]
     Forbidden { user: String, verb: &'static str, right: String },

@@ -24,11 +24,12 @@ pub enum Unremembered {
     Missing { id: ObjectId },
     /// Controllers that are to reconcile it do not run; others do.
     NotRunning { id: ObjectId, stopped: Vec<Stopped>, running: Vec<String> },
-    /// These controllers reconcile objects of its kind, and none of them selects it.
-    NotSelected { id: ObjectId, controllers: Vec<String> },
-    /// It is there, and these controllers, which select it, run; none: it is a child at most. `ignoring`: those of them that may
-    /// ignore it all the same.
+    /// These controllers reconcile objects of its kind, and none of them selects it. `parent`: its owner, if it has one.
+    NotSelected { id: ObjectId, controllers: Vec<String>, parent: Option<String> },
+    /// It is there, and these controllers, which select it, run. `ignoring`: those of them that may ignore it all the same.
     Calm { id: ObjectId, controllers: Vec<String>, ignoring: Vec<Ignoring> },
+    /// It is there, and no controller reconciles its kind: it is a child at most. `parent`: its owner, if it has one.
+    Child { id: ObjectId, parent: Option<String> },
 }
 
 /// A controller that may ignore an object that it selects, as far as its spec shows.
@@ -103,7 +104,10 @@ impl Explainer {
             self.candidates(&id, &object).await?.into_iter().partition(|candidate| candidate.selects);
         if selecting.is_empty() && !others.is_empty() {
             let controllers = others.into_iter().map(|candidate| candidate.name).collect();
-            return Ok(Unremembered::NotSelected { id, controllers });
+            return Ok(Unremembered::NotSelected { id, controllers, parent: parent_of(&object) });
+        }
+        if selecting.is_empty() {
+            return Ok(Unremembered::Child { id, parent: parent_of(&object) });
         }
         let (mut servers, mut running, mut stopped) = (Servers::default(), Vec::new(), Vec::new());
         let mut ignoring = Vec::new();
@@ -193,15 +197,17 @@ impl fmt::Display for Unremembered {
                 }
                 write!(f, ". {}, and the server remembers no reconcile of it", run_and_select(running))
             }
-            Self::NotSelected { id, controllers } => write!(
+            Self::NotSelected { id, controllers, parent } => write!(
                 f,
-                "{id}: it is there, and of the controllers of its kind none selects it: compare its labels and annotations with the {} of {}. If it is a child, explain its parent, which its owner reference names",
+                "{id}: it is there, and of the controllers of its kind none selects it: compare its labels and annotations with the {} of {}. {}",
                 if controllers.len() == 1 { "selector" } else { "selectors" },
-                controllers.join(" and ")
+                controllers.join(" and "),
+                as_child(parent.as_deref())
             ),
-            Self::Calm { id, controllers, .. } if controllers.is_empty() => write!(
+            Self::Child { id, parent } => write!(
                 f,
-                "{id}: it is there, and the server remembers no reconcile that wrote it or decided about it. It remembers the latest ones since it started (--trace-memory-max), and the first hundred children of each. If it is a child, explain its parent, which its owner reference names; if a customize hook selects it, explain the parents of that controller"
+                "{id}: it is there, and the server remembers no reconcile that wrote it or decided about it. It remembers the latest ones since it started (--trace-memory-max), and the first hundred children of each. {}; if a customize hook selects it, explain the parents of that controller",
+                as_child(parent.as_deref())
             ),
             Self::Calm { id, controllers, ignoring } => {
                 write!(
@@ -214,6 +220,26 @@ impl fmt::Display for Unremembered {
                 }
                 write!(f, ". To see its next reconcile, change it beside metahook explain -f")
             }
+        }
+    }
+}
+
+/// The owner of an object, as its owner reference names it.
+fn parent_of(object: &Object) -> Option<String> {
+    let value = object.value().ok()?;
+    let owners = value.pointer("/metadata/ownerReferences")?.as_array()?;
+    let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool) == Some(true);
+    let owner = owners.iter().find(is_controller).or_else(|| owners.first())?;
+    let text = |field: &str| owner.get(field).and_then(Value::as_str);
+    Some(format!("{} {}", text("kind")?, text("name")?))
+}
+
+fn as_child(parent: Option<&str>) -> String {
+    match parent {
+        Some(parent) => format!("Its owner is {parent}: if this is its parent, explain it"),
+        None => {
+            "It has no owner reference. If a DecoratorController attaches it, explain the decorated object"
+                .to_owned()
         }
     }
 }
@@ -258,8 +284,13 @@ mod tests {
             controllers: controllers.iter().map(|&name| name.clone()).collect(),
             ignoring: Vec::new(),
         };
-        let not_selected =
-            Unremembered::NotSelected { id: id(), controllers: vec![one.clone(), two.clone()] };
+        let not_selected = Unremembered::NotSelected {
+            id: id(),
+            controllers: vec![one.clone(), two.clone()],
+            parent: Some("Bye b".to_owned()),
+        };
+        let child =
+            |parent: Option<&str>| Unremembered::Child { id: id(), parent: parent.map(str::to_owned) };
         for (cause, says) in [
             (Unremembered::Missing { id: id() }, "kubectl get hellos.example.com -n demo lists"),
             (
@@ -270,13 +301,20 @@ mod tests {
                 not_running(&[&two]),
                 "status bye. CompositeController other runs and selects it, and the server",
             ),
-            (not_selected, "the selectors of CompositeController hello and CompositeController other. If"),
+            (
+                not_selected,
+                "the selectors of CompositeController hello and CompositeController other. Its owner is Bye b: if",
+            ),
             (calm(&[&one]), "CompositeController hello runs and selects it, and"),
             (
                 calm(&[&one, &two]),
                 "CompositeController hello and CompositeController other run and select it, and",
             ),
-            (calm(&[]), "explain its parent"),
+            (
+                child(Some("Bye b")),
+                "Its owner is Bye b: if this is its parent, explain it; if a customize hook",
+            ),
+            (child(None), "It has no owner reference"),
         ] {
             let said = cause.to_string();
             assert!(said.starts_with("Hello demo/a: ") && said.contains(says), "{said}");
@@ -297,7 +335,10 @@ mod tests {
                 "compositecontrollers" => items(&controllers[0]),
                 "decoratorcontrollers" => items(&controllers[1]),
                 "a" => json!({ "apiVersion": "example.com/v1", "kind": "Hello",
-                    "metadata": { "namespace": "demo", "name": "a", "labels": { "a": "b" } } }),
+                    "metadata": { "namespace": "demo", "name": "a", "labels": { "a": "b" }, "ownerReferences": [
+                        { "apiVersion": "v1", "kind": "Other", "name": "o", "uid": "o" },
+                        { "apiVersion": "v1", "kind": "Bye", "name": "b", "uid": "b", "controller": true },
+                    ] } }),
                 _ => items(&json!([])),
             };
             Some(Response::new(answer.to_string()))
@@ -345,9 +386,10 @@ mod tests {
             Unremembered::Calm { id: id(), controllers: running, ignoring: Vec::new() }
         );
         let controllers = vec!["CompositeController unlike".to_owned()];
-        assert_eq!(ask([unlike, json!([])]).await, Unremembered::NotSelected { id: id(), controllers });
-        let none = Unremembered::Calm { id: id(), controllers: Vec::new(), ignoring: Vec::new() };
-        assert_eq!(ask([json!([]), json!([])]).await, none);
+        let parent = Some("Bye b".to_owned());
+        let not_selected = Unremembered::NotSelected { id: id(), controllers, parent: parent.clone() };
+        assert_eq!(ask([unlike, json!([])]).await, not_selected);
+        assert_eq!(ask([json!([]), json!([])]).await, Unremembered::Child { id: id(), parent });
     }
 
     /// What a controller of these hooks may ignore, as the text says it.
