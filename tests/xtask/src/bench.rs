@@ -54,6 +54,9 @@ struct Converge {
     /// An operator written by hand that does the same work in turn; may be given for each
     #[arg(long, value_name = "PEER", conflicts_with = "children")]
     peer: Vec<Peer>,
+    /// The server with traces of its reconciles too, in turn
+    #[arg(long, conflicts_with_all = ["children", "controllers"])]
+    traces: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -97,7 +100,7 @@ impl Converge {
         program.args(self.children.map(|children| format!("--children={children}")));
         program.args(self.controllers.map(|controllers| format!("--controllers={controllers}")));
         program.args(self.server_flag.iter().map(|flag| format!("--flag={flag}")));
-        program.args(peers);
+        program.args(self.traces.then_some("--traces")).args(peers);
         Ok(program)
     }
 }

@@ -89,19 +89,19 @@ impl Cluster {
         usage::quiet().await
     }
 
-    /// The server as users get it, with the controller of `guests/hello` ready.
-    pub(crate) async fn serve(&self) -> Result<Running> {
-        let running = self.start_server().await?;
+    /// The server as users get it, with the controller of `guests/hello` ready. `flags`: more of them.
+    pub(crate) async fn serve(&self, flags: &[String]) -> Result<Running> {
+        let running = self.start_server(flags).await?;
         usage::quiet().await?;
         Ok(running)
     }
 
-    pub(crate) async fn start_server(&self) -> Result<Running> {
+    pub(crate) async fn start_server(&self, flags: &[String]) -> Result<Running> {
         let metrics = free_address()?;
         let log = self.plane.logs().join("metahook.log");
         let mut server = Server::new(paths::server()?, self.plane.kubeconfig(), log);
         server.flag(&format!("--metrics-address={metrics}"));
-        self.flags.iter().for_each(|flag| server.flag(flag));
+        self.flags.iter().chain(flags).for_each(|flag| server.flag(flag));
         self.looks_again_each_second(false).await?;
         // What its predecessor said is no news.
         self.controllers().merge_status(CONTROLLER, &json!({ "status": null })).await?;

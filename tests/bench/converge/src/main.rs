@@ -51,6 +51,9 @@ struct Options {
     /// Measures the operator with kopf too: the virtual environment that has kopf
     #[arg(long)]
     kopf: Option<PathBuf>,
+    /// Measures the server with traces of its reconciles too
+    #[arg(long)]
+    traces: bool,
 }
 
 impl Options {
@@ -83,6 +86,11 @@ async fn main() -> Result<()> {
             let namespace = format!("{}-{pair}", peer.name);
             let theirs = peer.measure(&cluster, &namespace, options.parents).await?;
             eprintln!("{}", report.add_peer(peer.name, options.parents, &bare, &theirs));
+        }
+        if options.traces {
+            let namespace = format!("traces-{pair}");
+            let traced = ours::measure_with_traces(&cluster, &namespace, options.parents).await?;
+            eprintln!("{}", report.add_peer("with traces", options.parents, &bare, &traced));
         }
     }
     if options.json {

@@ -43,7 +43,7 @@ pub(crate) async fn measure(cluster: &Cluster, controllers: usize, peers: &[Peer
     }
     usage::quiet().await?;
     let start = Instant::now();
-    let server = cluster.start_server().await?;
+    let server = cluster.start_server(&[]).await?;
     all.until_all("ready", |all| all.iter().all(|one| is_true(one, "Ready"))).await?;
     let ready_s = start.elapsed().as_secs_f64();
     usage::quiet().await?;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use acceptance::free_port::free_address;
 use anyhow::{Context, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -10,6 +11,7 @@ use tokio::time::sleep;
 use crate::api::{self, Api, Kind};
 use crate::bodies;
 use crate::cluster::{Cluster, Running};
+use crate::peers::Theirs;
 use crate::usage;
 use crate::work::{self, Changed, FRESH, LATENCIES, Made, Worker, count, name};
 
@@ -29,7 +31,7 @@ pub(crate) struct Ours {
 /// Leaves nothing behind but a namespace.
 pub(crate) async fn measure(cluster: &Cluster, namespace: &str, parents: usize) -> Result<Ours> {
     let api = cluster.namespace(namespace).await?;
-    let server = cluster.serve().await?;
+    let server = cluster.serve(&[]).await?;
     let made = work::make(&api, &server, parents).await?;
     check(&api).await?;
     let writes = server.metric("metahook_writes_total", "").await? / count(parents);
@@ -38,6 +40,21 @@ pub(crate) async fn measure(cluster: &Cluster, namespace: &str, parents: usize) 
     server.stop().await?;
     cluster.empty(&api).await?;
     Ok(Ours { made, changed, idle_resync_us, writes })
+}
+
+/// The server that keeps traces of its reconciles, as it does in the manifests. Leaves nothing behind but a namespace.
+pub(crate) async fn measure_with_traces(
+    cluster: &Cluster,
+    namespace: &str,
+    parents: usize,
+) -> Result<Theirs> {
+    let api = cluster.namespace(namespace).await?;
+    let server = cluster.serve(&[format!("--inspection-address={}", free_address()?)]).await?;
+    let made = work::make(&api, &server, parents).await?;
+    let changed = work::change(&api, &server, parents).await?;
+    server.stop().await?;
+    cluster.empty(&api).await?;
+    Ok(Theirs { made, changed })
 }
 
 /// The bare writes are the server's.

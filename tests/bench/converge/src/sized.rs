@@ -26,7 +26,7 @@ pub(crate) struct Sized {
 pub(crate) async fn measure(cluster: &Cluster, parents: usize, children: usize) -> Result<Sized> {
     cluster.ask_for_config_maps(children).await?;
     let api = cluster.namespace("sized").await?;
-    let server = cluster.serve().await?;
+    let server = cluster.serve(&[]).await?;
     let memory_before_mb = usage::memory_mb(server.pid)?;
     let (before, start) = (usage::cpu_seconds(server.pid)?, Instant::now());
     create_parents(&api, parents).await?;
