@@ -97,6 +97,25 @@ impl Cluster {
         self.until_failing("invoices", 3, 3).await
     }
 
+    /// Changes a parent twice, so that its hook is called with two requests.
+    pub(crate) async fn change_cart(&self) -> Result<()> {
+        let apps = Kind::new("shop.example.com", "v1", "WebApp", "webapps");
+        let (apps, children) = (
+            Objects::within(&self.client, &apps, "shop"),
+            Objects::within(&self.client, &CONFIG_MAP, "shop"),
+        );
+        for replicas in [4, 5] {
+            apps.merge("cart", &json!({ "spec": { "replicas": replicas } })).await?;
+            until("the child follows", PATIENCE, async || {
+                let child = children.find("cart-webapp").await?.context("it is gone")?;
+                let is = child["data"]["replicas"] == replicas.to_string();
+                Ok(if is { Ok(()) } else { Err(child.to_string()) })
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
     /// A controller with many parents.
     pub(crate) async fn make_many(&self, parents: usize) -> Result<()> {
         let sensors = Kind::new("factory.example.com", "v1", "Sensor", "sensors");

@@ -30,11 +30,15 @@ struct Options {
 }
 
 /// The pictures of the book: the name there, and which picture it is.
-const IN_BOOK: [(&str, &str); 3] = [
+const IN_BOOK: [(&str, &str); 4] = [
     ("dashboard-controllers.png", "some-controllers-wide-light.png"),
     ("dashboard-controller.png", "some-controller-wide-light.png"),
     ("dashboard-object.png", "some-object-wide-light.png"),
+    ("dashboard-calls.png", "some-calls-wide-light.png"),
 ];
+
+/// The page of the calls about a parent.
+const CALLS: &str = "/calls?controllerKind=CompositeController&controller=web-apps&group=shop.example.com&resource=webapps&kind=WebApp&namespace=shop&name=cart";
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -51,7 +55,14 @@ async fn main() -> Result<()> {
         ("some-failing", "/controllers/CompositeController/invoices"),
         ("no-such-page", "/controllers/CompositeController/none"),
     ];
-    browser.takes(&cluster.session().await?, &some).await?;
+    let session = cluster.session().await?;
+    browser.takes(&session, &some).await?;
+    // Servers record the calls that come while the page is open.
+    session.until_shown(CALLS, "There was no reconcile yet").await?;
+    cluster.change_cart().await?;
+    session.until_shown(CALLS, "Changed since the call before").await?;
+    browser.takes(&session, &[("some-calls", CALLS)]).await?;
+    drop(session);
     cluster.make_many(options.parents).await?;
     let many = [
         ("many-controllers", "/"),

@@ -2,6 +2,7 @@
 //!
 //! The session opens the address, keeps the cookie, and forwards requests of Chromium with it.
 
+use acceptance::wait::{PATIENCE, until};
 use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -35,6 +36,18 @@ impl Session {
             }
         });
         Ok(Self { start, forwarder })
+    }
+
+    /// Asks for a page until it has these words.
+    pub(crate) async fn until_shown(&self, path: &str, words: &str) -> Result<()> {
+        let (host, prefix) = self.start.trim_start_matches("http://").split_once('/').context("no prefix")?;
+        until(&format!("{path} shows {words:?}"), PATIENCE, async || {
+            let page =
+                exchange(host, &format!("GET /{prefix}{path} HTTP/1.1\r\nHost: {host}\r\n\r\n")).await?;
+            let page = String::from_utf8_lossy(&page).into_owned();
+            Ok(if page.contains(words) { Ok(()) } else { Err(page) })
+        })
+        .await
     }
 
     pub(crate) fn url(&self, path: &str) -> String {

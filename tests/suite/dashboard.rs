@@ -8,6 +8,7 @@ use acceptance::process::{Process, Signal};
 use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::Answer;
 use anyhow::{Context, Result, ensure};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -62,7 +63,7 @@ impl Browser {
     }
 
     /// Asks for a page until it has all of this.
-    async fn until_shown(&self, path: &str, says: &[&str]) -> Result<String> {
+    pub(crate) async fn until_shown(&self, path: &str, says: &[&str]) -> Result<String> {
         until(&format!("the page {path} says {says:?}"), PATIENCE, async || {
             let page = self.ask(path, "").await?;
             let has_all = page.starts_with("HTTP/1.1 200") && says.iter().all(|it| page.contains(it));
@@ -119,6 +120,8 @@ pub(crate) async fn pages_show_controllers_parents_and_reconciles(test: &mut Fix
         "{found}"
     );
 
+    calls_are_shown_as_they_come(test, &browser).await?;
+
     let gone = browser.ask("/controllers/CompositeController/none", "").await?;
     ensure!(gone.starts_with("HTTP/1.1 404") && gone.contains("does not exist"), "{gone}");
     strangers_are_shown_nothing(&browser).await?;
@@ -132,6 +135,34 @@ pub(crate) async fn pages_show_controllers_parents_and_reconciles(test: &mut Fix
     let status = dashboard.wait(PATIENCE).await?;
     ensure!(status.success(), "{status}: {}", dashboard.tail(20));
     Ok(())
+}
+
+/// Requests and answers about the parent `good`, since the page was opened.
+async fn calls_are_shown_as_they_come(test: &mut Fixture, browser: &Browser) -> Result<()> {
+    let (name, full) = (test.name().to_owned(), format!("{}.{}", test.kind().plural, test.kind().group));
+    let found = browser.ask(&format!("/find?kind={full}&name={name}/good"), "").await?;
+    let place = found.lines().find_map(|line| line.strip_prefix("location: ")).context("no location")?;
+    let parent = browser.request(place, "").await?;
+    let calls = browser.follow(&parent, "/calls?").await?;
+    ensure!(calls.starts_with("HTTP/1.1 200") && calls.contains("no reconcile yet"), "{calls}");
+    let page = calls_page(test, "CompositeController", "good");
+    for number in ["1", "2"] {
+        test.parents().merge("good", &json!({ "spec": { "number": number } })).await?;
+        let request = format!("&quot;number&quot;: &quot;{number}&quot;");
+        let shown = browser.until_shown(&page, &[&request, "&quot;children&quot;: []"]).await?;
+        each_link_has_an_id(&shown)?;
+    }
+    browser.until_shown(&page, &["Changed since the call before", "+ ", "- "]).await?;
+    Ok(())
+}
+
+/// The page of the calls about a parent of the test's controller.
+pub(crate) fn calls_page(test: &Fixture, kind: &str, parent: &str) -> String {
+    let (name, of) = (test.name(), test.kind());
+    format!(
+        "/calls?controllerKind={kind}&controller={name}&group={}&resource={}&kind={}&namespace={name}&name={parent}",
+        of.group, of.plural, of.kind
+    )
 }
 
 async fn strangers_are_shown_nothing(browser: &Browser) -> Result<()> {

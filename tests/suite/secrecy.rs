@@ -14,7 +14,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use crate::dashboard::{self, Browser};
+use crate::dashboard::{self, Browser, calls_page};
 use crate::explain::{explain, kind, until_explained};
 use crate::settling::scrape_text;
 use crate::spans;
@@ -195,6 +195,12 @@ async fn seen_inside(test: &mut Fixture, server: SocketAddr) -> Result<Vec<(Stri
         ensure!(shown.starts_with("HTTP/1.1 200"), "{page}: {shown}");
         texts.push((page, shown));
     }
+    let calls = calls_page(test, "CompositeController", "a");
+    browser.until_shown(&calls, &["Requests and answers"]).await?;
+    test.parents().merge("a", &json!({ "spec": { "again": "yes" } })).await?;
+    let shown =
+        browser.until_shown(&calls, &["&quot;again&quot;", "&quot;Secret.v1&quot;", "replaced"]).await?;
+    texts.push((calls, shown));
     let name = format!("compositecontroller/{name}");
     let line = ["status", &name, "-o", "json", "--server", &server.to_string(), "--kubeconfig", &api];
     let line = line.map(str::to_owned);

@@ -6,6 +6,7 @@ use metahook_server::cluster::objects::RequestError;
 use crate::controllers::FindError;
 use crate::explain::ExplainError;
 use crate::inspected_server::{InspectError, ServerError};
+use crate::record::reconciles::RecorderError;
 use crate::status::StatusError;
 
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,8 @@ pub(super) enum PageError {
     Explain(#[from] ExplainError),
     #[error(transparent)]
     Inspect(#[from] InspectError),
+    #[error(transparent)]
+    Record(#[from] RecorderError),
 }
 
 impl PageError {
@@ -33,9 +36,11 @@ impl PageError {
             | Self::Status(StatusError::Find(FindError::NotFound(_))) => StatusCode::NOT_FOUND,
             Self::Status(StatusError::Request(error) | StatusError::Find(FindError::Request(error)))
             | Self::Explain(ExplainError::Request(error)) => of_request(error),
-            Self::Inspect(error) | Self::Explain(ExplainError::Inspect(error)) => of_inspection(error),
+            Self::Inspect(error)
+            | Self::Explain(ExplainError::Inspect(error))
+            | Self::Record(RecorderError::Inspect(error)) => of_inspection(error),
             Self::LateApiServer { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Self::Status(_) | Self::Explain(_) => StatusCode::BAD_GATEWAY,
+            Self::Status(_) | Self::Explain(_) | Self::Record(_) => StatusCode::BAD_GATEWAY,
         }
     }
 }

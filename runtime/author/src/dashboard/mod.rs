@@ -10,6 +10,7 @@
 //! - Texts of the cluster are escaped: they cannot become a part of a page, and no script of another origin is run.
 
 mod attempts;
+mod call_recordings;
 mod charts;
 mod error;
 mod guard;
@@ -29,17 +30,21 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use maud::Markup;
 use metahook_core::api::ControllerKind;
+use metahook_core::object::id::Key;
 use metahook_core::overview::parent_list::ParentFilter;
 use metahook_core::settled::parent_state::ParentState;
 use metahook_core::trace::TracedObject;
 use metahook_server::cluster::cluster_name::ClusterName;
+use metahook_server::controller::resource;
 use metahook_server::telemetry::http::{page, serve as serve_requests};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::controllers::KINDS;
 use crate::inspected_server::Inspector;
 use crate::status::ClusterReader;
+use call_recordings::{CallRecordings, CallSubject};
 use error::PageError;
 pub use guard::AccessKey;
 use guard::Visitor;
@@ -78,6 +83,7 @@ pub struct Dashboard {
     key: AccessKey,
     servers: Arc<DashboardServers>,
     samples: Mutex<Samples>,
+    calls: Mutex<CallRecordings>,
 }
 
 /// A page that a browser asks for.
@@ -100,6 +106,8 @@ enum PageRequest {
         name: String,
     },
     Object(TracedObject),
+    /// Requests and answers about a parent, as they come.
+    Calls(CallSubject),
 }
 
 impl Dashboard {
@@ -113,7 +121,7 @@ impl Dashboard {
         let site = Site { prefix: key.prefix(), cluster, terminal };
         let cluster = ClusterReader::new(inspector.api.clone(), MAX_CLUSTER_AGE);
         let servers = Arc::new(DashboardServers::new(inspector));
-        Self { cluster, site, key, servers, samples: Mutex::default() }
+        Self { cluster, site, key, servers, samples: Mutex::default(), calls: Mutex::default() }
     }
 
     /// Answers browsers until `stop`.
@@ -169,6 +177,9 @@ impl Dashboard {
             PageRequest::Object(object) => {
                 self.explained(&object).await.map(|explained| pages::object::page(site, &object, &explained))
             }
+            PageRequest::Calls(subject) => {
+                self.calls(&subject).await.map(|calls| pages::calls::page(site, &subject, &calls))
+            }
         };
         made.map_or_else(|error| self.failure(&error), |made| html(StatusCode::OK, made))
     }
@@ -188,13 +199,21 @@ impl PageRequest {
             let found = form_urlencoded::parse(query.as_bytes()).find(|(field, _)| field == name);
             found.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
         };
+        let object = || TracedObject {
+            group: field("group"),
+            resource: field("resource"),
+            kind: field("kind"),
+            namespace: field("namespace"),
+            name: field("name"),
+        };
+        let kind_named = |name: &str| KINDS.into_iter().find(|one| one.as_str() == name);
         let path: Vec<_> = path.split('/').skip(1).collect();
         Some(match path.as_slice() {
             [""] => Self::Controllers { search: field("search") },
             ["style.css"] => Self::Style,
             ["live.js"] => Self::Script,
             ["controllers", kind, name] => Self::Controller {
-                kind: crate::controllers::KINDS.into_iter().find(|one| one.as_str() == *kind)?,
+                kind: kind_named(kind)?,
                 name: (*name).to_owned(),
                 filter: ParentFilter {
                     search: field("search").to_lowercase(),
@@ -203,13 +222,12 @@ impl PageRequest {
                 },
             },
             ["find"] => Self::Find { kind: field("kind"), name: field("name") },
-            ["object"] => Self::Object(TracedObject {
-                group: field("group"),
-                resource: field("resource"),
-                kind: field("kind"),
-                namespace: field("namespace"),
-                name: field("name"),
-            }),
+            ["object"] => Self::Object(object()),
+            ["calls"] => {
+                let kind = kind_named(&field("controllerKind"))?;
+                let controller = TracedObject::new(&resource(kind), &Key::new("", &field("controller")));
+                Self::Calls(CallSubject { controller, parent: object() })
+            }
             _ => return None,
         })
     }

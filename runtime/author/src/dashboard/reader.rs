@@ -4,23 +4,27 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use jiff::Timestamp;
 use metahook_core::api::ControllerKind;
 use metahook_core::error_chain;
-use metahook_core::inspection_paths::{CONTROLLER, CONTROLLERS, PARENTS, RECONCILES};
+use metahook_core::inspection_paths::{CONTROLLER, CONTROLLERS, PARENTS, RECONCILES, RECORDING};
 use metahook_core::object::id::Key;
 use metahook_core::overview::ControllersAnswer;
 use metahook_core::overview::counts::ControllerCounts;
 use metahook_core::overview::parent_list::{ParentFilter, ParentList, ParentsAnswer};
+use metahook_core::recording::RecordedAnswer;
 use metahook_core::trace::{Explained, TracedObject};
 use metahook_server::controller::resource;
 use metahook_server::sync::lock;
 
 use crate::controllers::KINDS;
 use crate::dashboard::Dashboard;
+use crate::dashboard::call_recordings::{CallSubject, RecordedCalls};
 use crate::dashboard::error::PageError;
 use crate::dashboard::samples::Rates;
 use crate::explain::{explained, find_object};
 use crate::inspected_server::{InspectError, Question, foremost};
+use crate::record::reconciles::RecorderError;
 use crate::status::controller::{FoundController, ShownController};
 use crate::status::{ControllerLine, StoredCluster, StoredController};
 
@@ -138,6 +142,38 @@ impl Dashboard {
         let question = Question { path: RECONCILES, object, more: &[] };
         let (answers, failures) = self.servers.ask(question).await;
         Ok(explained(answers, foremost(failures))?)
+    }
+
+    /// The calls about a parent since its page was opened.
+    pub(super) async fn calls(&self, subject: &CallSubject) -> Result<RecordedCalls, PageError> {
+        let question = lock(&self.calls).ask(subject, Instant::now())?;
+        for (subject, number) in &question.ended {
+            // A server that does not answer ends the recording after half a minute.
+            drop(self.record(subject, number, &[("end", true.to_string())]).await);
+        }
+        let (answers, failures) = self.record(subject, &question.number, &[]).await;
+        let is_hosted = answers.iter().any(|answer| answer.hosted);
+        if is_hosted {
+            return Ok(lock(&self.calls).add(subject, answers, Timestamp::now())?);
+        }
+        lock(&self.calls).refused(subject);
+        let name = || RecorderError::NotHosted(subject.controller.name.clone());
+        Err(foremost(failures).map_or_else(|| name().into(), PageError::Inspect))
+    }
+
+    async fn record(
+        &self,
+        CallSubject { controller, parent }: &CallSubject,
+        number: &str,
+        more: &[(&'static str, String)],
+    ) -> (Vec<RecordedAnswer>, Vec<InspectError>) {
+        let fields = [
+            ("number", number.to_owned()),
+            ("parentNamespace", parent.namespace.clone()),
+            ("parentName", parent.name.clone()),
+        ];
+        let more: Vec<_> = fields.into_iter().chain(more.iter().cloned()).collect();
+        self.servers.ask(Question { path: RECORDING, object: controller, more: &more }).await
     }
 }
 

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use http::StatusCode;
 use http::header::AUTHORIZATION;
-use metahook_core::inspection_paths::{CONTROLLER, CONTROLLERS};
+use metahook_core::inspection_paths::{CONTROLLER, CONTROLLERS, RECORDING};
 use metahook_core::overview::ControllerOverview;
+use metahook_core::recording::RecordedAnswer;
+use metahook_core::recording::buffer::{FetchedLines, Recordings, Subject};
 use metahook_server::cluster::api_client::ApiClient;
 use metahook_server::cluster::fake::answering;
+use metahook_server::sync::lock;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -50,6 +53,7 @@ struct Setup {
     dashboard: Arc<Dashboard>,
     /// Requests that the fake server received.
     received: Arc<AtomicUsize>,
+    recordings: Arc<Mutex<Recordings>>,
     stop: CancellationToken,
     reaching: JoinHandle<()>,
 }
@@ -58,8 +62,9 @@ impl Setup {
     async fn new(server: Server, kubectl_is_silent: bool) -> Self {
         let (listener, stop) = (listener().await, CancellationToken::new());
         let port = listener.local_addr().unwrap().port();
-        let received = Arc::<AtomicUsize>::default();
-        tokio::spawn(serve_fake(server, listener, Arc::clone(&received), stop.clone()));
+        let (received, recordings) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Recordings>>::default());
+        let counted = (Arc::clone(&received), Arc::clone(&recordings));
+        tokio::spawn(serve_fake(server, listener, counted, stop.clone()));
         let dir = tempfile::tempdir().unwrap();
         let kubectl = dir.path().join("kubectl");
         fs::write(&kubectl, KUBECTL).unwrap();
@@ -72,7 +77,7 @@ impl Setup {
         let inspector = inspector(api(port), kubectl, token, None);
         let dashboard = Arc::new(new_dashboard(inspector));
         let reaching = tokio::spawn(Arc::clone(&dashboard.servers).keep_reached());
-        Self { dir, dashboard, received, stop, reaching }
+        Self { dir, dashboard, received, recordings, stop, reaching }
     }
 
     /// The processes of `kubectl` that were started.
@@ -153,7 +158,7 @@ fn inspector(api: ApiClient, kubectl: PathBuf, token: PathBuf, address: Option<S
 async fn serve_fake(
     server: Server,
     listener: TcpListener,
-    received: Arc<AtomicUsize>,
+    (received, recordings): (Arc<AtomicUsize>, Arc<Mutex<Recordings>>),
     stop: CancellationToken,
 ) {
     let answer_of = move |request: Request<Incoming>| {
@@ -170,6 +175,7 @@ async fn serve_fake(
             }
             CONTROLLERS => json!({ "version": "1", "running": {} }),
             CONTROLLER => json!({ "version": "1", "running": ControllerOverview::default() }),
+            RECORDING => recorded(&recordings, request.uri().query().unwrap_or_default()),
             _ => json!({ "version": "1", "reconciles": [], "hiddenParents": 0 }),
         };
         async move {
@@ -182,12 +188,32 @@ async fn serve_fake(
                 Server::Fails => page(StatusCode::INTERNAL_SERVER_ERROR, "", "broken".to_owned()),
                 Server::Renews if !is_known => page(StatusCode::UNAUTHORIZED, "", "unknown".to_owned()),
                 Server::Answers | Server::Runs | Server::Old | Server::AnswersFrom(_) | Server::Renews => {
-                    page(StatusCode::OK, "application/json", answer.to_string())
+                    let is_refusal = answer.get("message").is_some();
+                    let status = if is_refusal { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
+                    page(status, "application/json", answer.to_string())
                 }
             }
         }
     };
     serve_requests(listener, answer_of, Duration::from_mins(10), stop).await;
+}
+
+/// The answer about a recording; a refusal has a message alone.
+fn recorded(recordings: &Mutex<Recordings>, query: &str) -> Value {
+    let field = |name: &str| {
+        let found = form_urlencoded::parse(query.as_bytes()).find(|(field, _)| field == name);
+        found.map(|(_, value)| value.into_owned()).unwrap_or_default()
+    };
+    let parent = Some(Key::new(&field("parentNamespace"), &field("parentName")));
+    let subject =
+        Subject { controller: field("name"), parent, with_secrets: !field("withSecrets").is_empty() };
+    match lock(recordings).fetch(&field("number"), &subject, Duration::ZERO) {
+        Ok(FetchedLines { lines, lost, began }) => {
+            serde_json::to_value(RecordedAnswer { version: "1".to_owned(), hosted: true, lines, lost, began })
+                .unwrap()
+        }
+        Err(refused) => json!({ "message": refused.to_string() }),
+    }
 }
 
 /// An API server with the controller `hello` and one Pod of a server.
@@ -385,4 +411,44 @@ async fn a_late_api_server_is_an_error_page() {
         assert!(page.body().contains("the API server did not answer within 8 s"), "{}", page.body());
     }
     assert!(start.elapsed() < 3 * PAGE_TIMEOUT / 2);
+}
+
+/// The page of the calls about a parent.
+fn calls(parent: &str) -> String {
+    format!("/calls?controllerKind=CompositeController&controller=hello&kind=Hello&namespace=n&name={parent}")
+}
+
+#[tokio::test]
+async fn a_page_of_calls_has_those_since_it_was_opened() {
+    let setup = Setup::new(Server::Runs, false).await;
+    setup.until_shown(&calls("a"), "There was no reconcile yet").await;
+    let parent = json!({ "group": "", "resource": "", "kind": "Hello", "namespace": "n", "name": "a" });
+    let call = json!({ "call": {
+        "controller": "hello", "parent": parent, "hook": "sync", "nowNanos": 1, "request": "{\"number\":1}",
+        "answer": "{\"children\":[]}", "tookUs": 1,
+    } });
+    let trace = metahook_core::trace::ReconcileTrace {
+        parent: serde_json::from_value(parent).unwrap(),
+        ..metahook_core::trace::ReconcileTrace::default()
+    };
+    let reconcile = metahook_core::recording::RecordedLine::Reconcile(Box::new(trace)).print();
+    for line in [call.to_string(), reconcile] {
+        lock(&setup.recordings).add(("hello", &Key::new("n", "a")), [None, Some(&line)], Duration::ZERO);
+    }
+    for _ in 0..2 {
+        let page = setup.dashboard.get(&calls("a")).await;
+        assert!(page.body().contains("&quot;number&quot;: 1"), "{}", page.body());
+        assert!(page.body().contains("&quot;children&quot;: []"), "{}", page.body());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_records_too_much_already_is_an_error_page() {
+    let setup = Setup::new(Server::Runs, false).await;
+    for parent in ["a", "b"] {
+        setup.until_shown(&calls(parent), "There was no reconcile yet").await;
+    }
+    let page = setup.until_shown(&calls("c"), "2 recordings are under way").await;
+    assert_ne!(page.status(), StatusCode::OK);
+    setup.until_shown(&calls("a"), "There was no reconcile yet").await;
 }

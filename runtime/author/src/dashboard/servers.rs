@@ -43,7 +43,7 @@ pub(super) struct DashboardServers {
 
 impl DashboardServers {
     pub(super) fn new(inspector: Inspector) -> Self {
-        let named = inspector.address.as_ref().map(|address| inspector.named(address).map(Arc::new));
+        let named = inspector.address.as_ref().map(|address| Inspector::named(address).map(Arc::new));
         let attempts = Mutex::default();
         Self {
             inspector,

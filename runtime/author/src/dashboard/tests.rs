@@ -40,8 +40,25 @@ fn an_object_is_found_by_its_link() {
 }
 
 #[test]
+fn the_calls_about_a_parent_are_found_by_their_link() {
+    let controller = TracedObject::new(&resource(ControllerKind::Decorator), &Key::new("", "c&d"));
+    let parent = TracedObject { kind: "Pod".to_owned(), name: "a/b?".to_owned(), ..TracedObject::default() };
+    let link = Site::for_tests().calls_link((&controller.kind, &controller.name), &parent);
+    let found = asked(link.strip_prefix("/0f").unwrap());
+    assert_eq!(found, Some(PageRequest::Calls(CallSubject { controller, parent })));
+}
+
+#[test]
 fn there_are_no_other_pages() {
-    for path in ["/controllers", "/controllers/Pod/a", "/controllers/CompositeController/a/b", "/a", "//"] {
+    for path in [
+        "/calls",
+        "/calls?controllerKind=Pod&controller=a",
+        "/controllers",
+        "/controllers/Pod/a",
+        "/controllers/CompositeController/a/b",
+        "/a",
+        "//",
+    ] {
         assert_eq!(asked(path), None, "{path}");
     }
     assert_eq!(asked(&format!("/?search={}", "x".repeat(MAX_PATH))), None);

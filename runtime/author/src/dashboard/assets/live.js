@@ -12,7 +12,7 @@ function replace(part, next) {
   const isSelected = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
   if (!next || isSelected || next.innerHTML === part.innerHTML) return;
   const open = [...part.querySelectorAll("details[open]")].map((it) => it.id);
-  const places = [...part.querySelectorAll(".wide")].map((it) => [it.id, it.scrollLeft]);
+  const places = [...part.querySelectorAll(".wide, .json")].map((it) => [it.id, it.scrollLeft, it.scrollTop]);
   const focused = part.contains(document.activeElement) ? document.activeElement.id : "";
   const fresh = document.importNode(next, true);
   for (const id of open) {
@@ -20,9 +20,9 @@ function replace(part, next) {
     if (details) details.open = true;
   }
   part.replaceChildren(...fresh.childNodes);
-  for (const [id, left] of places) {
-    const table = document.getElementById(id);
-    if (table) table.scrollLeft = left;
+  for (const [id, left, top] of places) {
+    const region = id && document.getElementById(id);
+    if (region) region.scrollTo(left, top);
   }
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }

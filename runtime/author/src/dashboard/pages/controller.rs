@@ -24,7 +24,7 @@ use crate::status::renewed;
 pub(crate) fn page(site: &Site, one: &OneController, filter: &ParentFilter) -> Markup {
     let OneController { shown, rates, parents } = one;
     let line = &shown.line;
-    let place = site.link(&format!("/controllers/{}/{}", line.kind, line.name));
+    let place = site.controller_link(line.kind, &line.name);
     let fixed = html! { h1 { span .quiet { (line.kind) } " " (line.name) } };
     let seen = renewed(line.seen);
     let main = html! {

@@ -83,7 +83,7 @@ fn table(site: &Site, found: &[&RunningLine]) -> Markup {
             tbody {
                 @for RunningLine { line, rates } in found.iter().take(MAX_LISTED) {
                     tr {
-                        th scope="row" { a id={ "c-" (line.kind) "-" (line.name) } href=(site.link(&format!("/controllers/{}/{}", line.kind, line.name))) { (line.name) } }
+                        th scope="row" { a id={ "c-" (line.kind) "-" (line.name) } href=(site.controller_link(line.kind, &line.name)) { (line.name) } }
                         td .quiet { (line.kind) }
                         td { (badge(tone(line), state(line))) " " (line.attention_reasons()) }
                         td .number { (count(line.parents)) }

@@ -1,5 +1,6 @@
 //! Pages as HTML: what all of them have, and those of errors.
 
+pub(super) mod calls;
 pub(super) mod controller;
 pub(super) mod controllers;
 mod groups;

@@ -1,5 +1,7 @@
 //! The page of an object: the latest reconciles of it, or of the parents that wrote it or decided about it.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 use metahook_core::counted;
 use metahook_core::trace::{Explained, ReconcileTrace, TraceEnd, TracedObject};
@@ -16,6 +18,12 @@ pub(crate) fn page(site: &Site, object: &TracedObject, explained: &Explained) ->
     let title = name(object);
     let main = html! {
         h1 { (title) }
+        @let controllers = controllers_of(object, explained);
+        section #calls data-live {
+            @for (kind, name) in &controllers {
+                p { a id={ "calls-" (kind) "-" (name) } href=(site.calls_link((kind, name), object)) { "Requests and answers of " (kind) " " (name) } }
+            }
+        }
         section #reconciles data-live {
             @if explained.hidden_parents > 0 {
                 p .failure {
@@ -36,28 +44,24 @@ pub(crate) fn page(site: &Site, object: &TracedObject, explained: &Explained) ->
     layout(site, &title, &html! {}, &main)
 }
 
+/// The kinds and names of the controllers whose parent the object is.
+fn controllers_of<'a>(object: &TracedObject, explained: &'a Explained) -> BTreeSet<(&'a str, &'a str)> {
+    let own = explained.reconciles.iter().filter(|trace| trace.parent.is(object));
+    own.filter_map(|trace| trace.controller.split_once(' ')).collect()
+}
+
 /// `later`: the reconciles that began after it.
 fn reconcile(site: &Site, object: &TracedObject, trace: &ReconcileTrace, later: &[ReconcileTrace]) -> Markup {
     let rows = rows(trace, is_planned_anew(trace, later));
-    let (asked, done): (Vec<_>, Vec<_>) = rows.iter().partition(|(what, _)| ASKED.contains(what));
+    let (asked, done): (Vec<_>, Vec<_>) = rows.iter().partition(|(what, _)| is_asked(what));
     // A new reconcile comes before this one, so its position is no name.
     let id = id_part(&format!("{} {} {}", trace.controller, name(&trace.parent), trace.began));
-    let tone = match &trace.end {
-        TraceEnd::Unchanged => Tone::Quiet,
-        TraceEnd::Wrote => Tone::Good,
-        TraceEnd::Paused | TraceEnd::Again(_) => Tone::Warn,
-        TraceEnd::Failed(_) => Tone::Bad,
-    };
     html! {
         article {
             @if let Some(count) = trace.settled.as_ref().filter(|_| trace.end == TraceEnd::Unchanged) {
                 p .quiet { (settled(count)) }
             }
-            h2 {
-                time datetime=(trace.began) { (readable_time(&trace.began)) }
-                " " (badge(tone, end(&trace.end)))
-                span .quiet { " in " (duration(trace.took_us)) (repeated(trace)) }
-            }
+            (heading(trace))
             p {
                 (trace.controller)
                 @if !trace.parent.is(object) {
@@ -74,10 +78,32 @@ fn reconcile(site: &Site, object: &TracedObject, trace: &ReconcileTrace, later: 
     }
 }
 
+/// When a reconcile began, and how it ended.
+pub(super) fn heading(trace: &ReconcileTrace) -> Markup {
+    let tone = match &trace.end {
+        TraceEnd::Unchanged => Tone::Quiet,
+        TraceEnd::Wrote => Tone::Good,
+        TraceEnd::Paused | TraceEnd::Again(_) => Tone::Warn,
+        TraceEnd::Failed(_) => Tone::Bad,
+    };
+    html! {
+        h2 {
+            time datetime=(trace.began) { (readable_time(&trace.began)) }
+            " " (badge(tone, end(&trace.end)))
+            span .quiet { " in " (duration(trace.took_us)) (repeated(trace)) }
+        }
+    }
+}
+
+/// Whether a row of a trace is about what was asked.
+pub(super) fn is_asked(what: &str) -> bool {
+    ASKED.contains(&what)
+}
+
 /// Rows that are shown at once; the others are behind a click.
 const MAX_OPEN: usize = 20;
 
-fn column(title: &str, all: &[&(&str, String)], id: &str) -> Markup {
+pub(super) fn column(title: &str, all: &[&(&str, String)], id: &str) -> Markup {
     let (first, more) = all.split_at(all.len().min(MAX_OPEN));
     html! {
         section {

@@ -45,6 +45,18 @@ impl Terminal {
         ]
     }
 
+    /// Commands about the calls of a parent's hooks.
+    pub(super) fn of_calls(&self, (kind, controller): (&str, &str), parent: &TracedObject) -> Vec<String> {
+        let named = quoted(&format!("{}/{controller}", kind.to_lowercase()));
+        let TracedObject { namespace, name, .. } = parent;
+        let separator = if namespace.is_empty() { "" } else { "/" };
+        let place = quoted(&format!("{namespace}{separator}{name}"));
+        vec![
+            self.metahook(&format!("record --controller {named} {place} --reconciles 5 -o calls.recording")),
+            "metahook replay calls.recording".to_owned(),
+        ]
+    }
+
     fn metahook(&self, command: &str) -> String {
         let namespace = &self.server_namespace;
         let is_default = namespace.is_empty() || namespace == SERVER_NAMESPACE;

@@ -154,9 +154,12 @@ pub(crate) fn repeated(trace: &ReconcileTrace) -> String {
 }
 
 /// Whether one of the later reconciles of the same parent made a plan.
-pub(crate) fn is_planned_anew(trace: &ReconcileTrace, later: &[ReconcileTrace]) -> bool {
+pub(crate) fn is_planned_anew<'a>(
+    trace: &ReconcileTrace,
+    later: impl IntoIterator<Item = &'a ReconcileTrace>,
+) -> bool {
     let is_plan = |step: &TracedStep| matches!(step, TracedStep::Planned { .. } | TracedStep::Held { .. });
-    later.iter().any(|later| is_of(later, trace) && later.steps.iter().any(is_plan))
+    later.into_iter().any(|later| is_of(later, trace) && later.steps.iter().any(is_plan))
 }
 
 /// Whether both are reconciles of the same parent by the same controller.
