@@ -179,7 +179,26 @@ static INPUT: Mutex<[u8; ROOM]> = Mutex::new([0; ROOM]);
 /// The most by which the room for a larger request grows at once.
 const STEP: usize = 4 * 1024 * 1024;
 
-/// A hook of a controller: see [`hook`] and [the example](crate#customize).
+/// A hook of a controller. [`hook`] says which one a call is for, in a module that serves several hooks:
+///
+/// ```no_run
+/// use metahook_sdk::{Customize, CustomizeResponse, Hook, RelatedRule, Sync, SyncResponse};
+///
+/// fn customize(_: &Customize<'_>) -> CustomizeResponse {
+///     CustomizeResponse::new().related(RelatedRule::new("v1", "nodes"))
+/// }
+///
+/// fn sync(request: &Sync<'_>) -> SyncResponse {
+///     SyncResponse::new().status(serde_json::json!({ "nodes": request.related.group("Node.v1").len() }))
+/// }
+///
+/// fn main() -> std::process::ExitCode {
+///     match metahook_sdk::hook() {
+///         Hook::Customize => metahook_sdk::run(customize),
+///         Hook::Sync | Hook::Finalize => metahook_sdk::run(sync),
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
     /// Decides what should exist.
@@ -205,8 +224,19 @@ pub fn hook() -> Hook {
     }
 }
 
-/// Runs the hook once: reads a request from stdin and writes its answer to stdout. This is the whole `main` of a hook: see
-/// [the example](crate#sync-of-a-compositecontroller).
+/// Runs the hook once: reads a request from stdin and writes its answer to stdout. This is the whole `main` of a hook:
+///
+/// ```no_run
+/// use metahook_sdk::{Sync, SyncResponse};
+///
+/// fn sync(request: &Sync<'_>) -> SyncResponse {
+///     SyncResponse::new().status(serde_json::json!({ "name": request.parent.metadata.name }))
+/// }
+///
+/// fn main() -> std::process::ExitCode {
+///     metahook_sdk::run(sync)
+/// }
+/// ```
 ///
 /// # Errors
 /// When the request cannot be decoded (the line names the field), when the hook returns `Err`, or when the answer cannot

@@ -94,8 +94,18 @@ pub struct ObjectMeta<'a> {
 }
 
 impl<'a> ObjectMeta<'a> {
-    /// The owners of the object. This function decodes them, so a hook that does not call it has no code for it. For an
-    /// example see [`OwnerReference`].
+    /// The owners of the object. This function decodes them, so a hook that does not call it has no code for it.
+    ///
+    /// ```
+    /// # use metahook_sdk::{Result, Sync, SyncResponse, testing::Request}; use serde_json::json;
+    /// fn sync(request: &Sync<'_>) -> Result {
+    ///     let owners = request.parent.metadata.owners()?;
+    ///     let names: Vec<_> = owners.into_iter().map(|owner| owner.name).collect();
+    ///     Ok(SyncResponse::new().status(json!({ "owners": names })))
+    /// }
+    /// # let parent = json!({ "metadata": { "ownerReferences": [{ "name": "a" }, { "name": "b" }] } });
+    /// # assert_eq!(Request::of(parent).call(sync).unwrap().status, json!({ "owners": ["a", "b"] }));
+    /// ```
     ///
     /// # Errors
     /// One line that names the field whose type is not that of Kubernetes.

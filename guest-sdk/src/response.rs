@@ -40,6 +40,15 @@ macro_rules! answers {
 
             /// Makes the server delete a `related` object of the request: see [`Reference`]. The controller must name its
             /// kind in `spec.relatedDeletion`. The server skips an object that is being deleted already.
+            ///
+            /// ```
+            #[doc = concat!("# use metahook_sdk::{IntoResponse, Object, ", stringify!($answer), "};")]
+            /// let pod = r#"{ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a", "uid": "u" } }"#;
+            /// let pod: Object<'_> = serde_json::from_str(pod).unwrap();
+            #[doc = concat!("let answer = ", stringify!($answer), "::new().delete_related(&pod);")]
+            /// let json = answer.into_response().unwrap();
+            /// assert!(json.ends_with(br#""kind":"Pod","namespace":"","name":"a","uid":"u"}]}"#));
+            /// ```
             pub fn delete_related<'a>(mut self, object: impl Into<Reference<'a>>) -> Self {
                 self.body.delete(object.into());
                 self

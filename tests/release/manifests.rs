@@ -34,15 +34,12 @@ struct Chart {
 pub(crate) fn add(release: &mut Release, workspace: &Path, places: &Places<'_>) -> Result<()> {
     let manifests = workspace.join("manifests");
     let kustomization: Kustomization = yaml(&manifests.join("kustomization.yaml"))?;
-    for image in &kustomization.images {
-        has_version("manifests/kustomization.yaml", "newTag", &image.new_tag)?;
-    }
+    let chart: Chart = yaml(&manifests.join("helm/Chart.yaml"))?;
+    let statefulset = String::from_utf8(read(&manifests.join("statefulset.yaml"))?)?;
+    check_versions(&kustomization, &chart, &statefulset)?;
     release
         .insert("install.yaml".to_owned(), in_one_file(&manifests, &kustomization.resources, places.image)?);
     release.insert("metahook-manifests.tar.gz".to_owned(), folder(&manifests, places.image)?);
-    let chart: Chart = yaml(&manifests.join("helm/Chart.yaml"))?;
-    has_version("manifests/helm/Chart.yaml", "version", &chart.version)?;
-    has_version("manifests/helm/Chart.yaml", "appVersion", &chart.app_version)?;
     let name = format!("{}-{VERSION}.tgz", chart.name);
     release.insert(name, self::chart(&manifests.join("helm"), &chart.name, places.image)?);
     let plugin = String::from_utf8(read(&manifests.join("krew/metahook.yaml"))?)?;
@@ -51,10 +48,22 @@ pub(crate) fn add(release: &mut Release, workspace: &Path, places: &Places<'_>) 
     Ok(())
 }
 
-fn has_version(file: &str, field: &str, found: &str) -> Result<()> {
+/// Checks each field that repeats the version of Cargo.toml. The error names all fields that have another one.
+fn check_versions(kustomization: &Kustomization, chart: &Chart, statefulset: &str) -> Result<()> {
+    let repository = image::NAME.trim_end_matches(VERSION);
+    let tags = kustomization.images.iter().map(|image| ("kustomization.yaml", "newTag", &*image.new_tag));
+    let of_chart = [("version", &*chart.version), ("appVersion", &*chart.app_version)];
+    let of_chart = of_chart.map(|(field, version)| ("helm/Chart.yaml", field, version));
+    let images = statefulset.lines().filter_map(|line| line.trim().strip_prefix("image: "));
+    let images = images.filter_map(|image| image.strip_prefix(repository));
+    let images = images.map(|tag| ("statefulset.yaml", "image", tag));
+    let others = tags.chain(of_chart).chain(images).filter(|(_, _, found)| *found != VERSION);
+    let others: Vec<String> =
+        others.map(|(file, field, found)| format!("manifests/{file}: {field} has {found}")).collect();
     ensure!(
-        found == VERSION,
-        "{file} has {field} {found}, and Cargo.toml has version {VERSION}: write {VERSION} into {field}"
+        others.is_empty(),
+        "Cargo.toml has version {VERSION}: write it into each of these fields\n{}",
+        others.join("\n")
     );
     Ok(())
 }
@@ -128,4 +137,33 @@ fn krew(plugin: &str, release: &Release, repository: &str) -> Result<String> {
 fn yaml<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T> {
     let text = String::from_utf8(read(path)?)?;
     serde_saphyr::from_str(&text).with_context(|| format!("{} cannot be read", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_field_with_another_version_is_named() {
+        let check = |version: &str| {
+            let images = vec![KustomizedImage { new_tag: version.to_owned() }];
+            let kustomization = Kustomization { resources: Vec::new(), images };
+            let [name, chart, app] = ["metacontroller-helm", version, version].map(str::to_owned);
+            let chart = Chart { name, version: chart, app_version: app };
+            let statefulset = format!("containers:\n- name: a\n  image: metahook/metahook:{version}\n");
+            check_versions(&kustomization, &chart, &statefulset)
+        };
+        check(VERSION).unwrap();
+        let error = check("0.0.1").unwrap_err().to_string();
+        let named: Vec<&str> = error.lines().skip(1).collect();
+        assert_eq!(
+            named,
+            [
+                "manifests/kustomization.yaml: newTag has 0.0.1",
+                "manifests/helm/Chart.yaml: version has 0.0.1",
+                "manifests/helm/Chart.yaml: appVersion has 0.0.1",
+                "manifests/statefulset.yaml: image has 0.0.1",
+            ]
+        );
+    }
 }

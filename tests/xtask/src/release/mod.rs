@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "HOST/PATH", default_value = "github.com/metahook/metahook")]
     repository: String,
     /// The image without its tag, as it is pulled: the manifests and the chart of the release name it
-    #[arg(long, value_name = "NAME", default_value = "metahook/metahook")]
+    #[arg(long, value_name = "NAME", default_value = "ghcr.io/metahook/metahook")]
     image: String,
     /// The archive and the image for arm64 have no code of the interpreters of scripts where this machine runs no programs for
     /// arm64: a server then compiles an interpreter when its first script comes
@@ -161,7 +161,23 @@ fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    #[test]
+    fn the_book_names_the_default_image() {
+        let Line { options } = Line::parse_from(["release"]);
+        let page = fs::read_to_string(paths::workspace().join("runtime/docs/src/operations.md")).unwrap();
+        let sentence = format!("the image is called `{}:{VERSION}`", options.image);
+        assert!(page.contains(&sentence), "operations.md does not say: {sentence}");
+    }
 
     #[test]
     fn code_is_left_out_for_arm64_alone_and_only_if_that_is_said() {
