@@ -140,7 +140,7 @@ table! {
     UnmanagedChild = ("UnmanagedChild", Parents, Warning, "Declare the kind.");
     /// The API server accepted a write with a warning. The warning is about a field that the kind does not have and that the
     /// API server drops (a typo, in a child or in the status), about an API that will be removed, or about a policy. Recorded
-    /// once for each text.
+    /// once for each text, kind and version of the hook.
     ApiWarning = ("ApiWarning", Parents, Warning, "Change what the message names in the hook's answer.");
     /// The server does not create an attachment, because another owner has an object of that name. The server leaves that
     /// object alone, and tries again when the parent is reconciled.

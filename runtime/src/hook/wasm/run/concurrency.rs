@@ -4,7 +4,7 @@
 //! longer than [`TURN`](super::instance_permits::TURN) hands its permit on and waits for the next, so that what a hook takes of a core
 //! depends on how many controllers want it, and not on the limits of its controller. Waiting controllers are served round
 //! robin, and none has more than a quarter of the permits (at least one): what its hooks do to a core they never do to all
-//! cores. The shadows of a controller count as another controller.
+//! cores. The shadows of a controller take turns as if they were a controller of their own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
