@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use acceptance::api::Kind;
 use acceptance::fixture::Fixture;
 use acceptance::paths;
 use acceptance::process::{Process, Signal};
@@ -145,24 +146,34 @@ async fn calls_are_shown_as_they_come(test: &mut Fixture, browser: &Browser) -> 
     let parent = browser.request(place, "").await?;
     let calls = browser.follow(&parent, "/calls?").await?;
     ensure!(calls.starts_with("HTTP/1.1 200") && calls.contains("no reconcile yet"), "{calls}");
-    let page = calls_page(test, "CompositeController", "good");
+    let page = calls_page(test, "CompositeController", test.kind(), "good");
     for number in ["1", "2"] {
         test.parents().merge("good", &json!({ "spec": { "number": number } })).await?;
         let request = format!("&quot;number&quot;: &quot;{number}&quot;");
         let shown = browser.until_shown(&page, &[&request, "&quot;children&quot;: []"]).await?;
         each_link_has_an_id(&shown)?;
     }
-    browser.until_shown(&page, &["Changed since the call before", "+ ", "- "]).await?;
+    let shown = browser.until_shown(&page, &["Changed since the call before"]).await?;
+    for (sign, number) in [("- ", "1"), ("+ ", "2")] {
+        let line = format!("&quot;number&quot;: &quot;{number}&quot;");
+        ensure!(shown.lines().any(|it| it.contains(sign) && it.contains(&line)), "{sign}{line}: {shown}");
+    }
     Ok(())
 }
 
 /// The page of the calls about a parent of the test's controller.
-pub(crate) fn calls_page(test: &Fixture, kind: &str, parent: &str) -> String {
-    let (name, of) = (test.name(), test.kind());
-    format!(
-        "/calls?controllerKind={kind}&controller={name}&group={}&resource={}&kind={}&namespace={name}&name={parent}",
-        of.group, of.plural, of.kind
-    )
+pub(crate) fn calls_page(test: &Fixture, kind: &str, parents: &Kind, parent: &str) -> String {
+    let object = query(test, parents, parent);
+    format!("/calls?controllerKind={kind}&controller={}&{object}", test.name())
+}
+
+/// The page of an object in the test's namespace.
+pub(crate) fn object_page(test: &Fixture, kind: &Kind, name: &str) -> String {
+    format!("/object?{}", query(test, kind, name))
+}
+
+fn query(test: &Fixture, Kind { group, kind, plural, .. }: &Kind, name: &str) -> String {
+    format!("group={group}&resource={plural}&kind={kind}&namespace={}&name={name}", test.name())
 }
 
 async fn strangers_are_shown_nothing(browser: &Browser) -> Result<()> {

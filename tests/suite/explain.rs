@@ -224,6 +224,7 @@ pub(crate) async fn rules_that_find_nothing_and_held_deletions_are_explained(
     test.create(test.parent("p")).await?;
     let rules = [" 1 rule, 0 objects", "rule        asks for configmaps", "role=prices: finds nothing"];
     until_explained(test, server, [&kind, "p"], &rules).await?;
+    symptoms::is_shown(test, "finds nothing", &explained_parent(test, server)).await?;
 
     let accepted =
         |cc: &Value| cc["status"]["settled"] == 1 && !text(cc, "/status/deletions/accepted").is_empty();
@@ -290,7 +291,13 @@ pub(crate) async fn what_a_rollout_waits_for_is_explained(test: &mut Fixture) ->
         "m-1: it stays at an older revision until its turn in the rollout, which waits for Member m-0: status.conditions has no Ready",
         "p: unchanged",
     ];
-    until_explained(test, server, [&kind, "p"], &waits).await.map(drop)
+    until_explained(test, server, [&kind, "p"], &waits).await?;
+    symptoms::is_shown(test, "until its turn", &explained_parent(test, server)).await
+}
+
+/// The parent `p` that the page's command is about.
+fn explained_parent(test: &Fixture, server: SocketAddr) -> [(&'static str, String); 1] {
+    [("KIND NAME", format!("{} {}/p --server {server}", kind(test), test.name()))]
 }
 
 /// The reconciles that a command printed, a line each; other lines are remarks.

@@ -14,7 +14,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use crate::dashboard::{self, Browser, calls_page};
+use crate::dashboard::{self, Browser, calls_page, object_page};
 use crate::explain::{explain, kind, until_explained};
 use crate::settling::scrape_text;
 use crate::spans;
@@ -195,12 +195,24 @@ async fn seen_inside(test: &mut Fixture, server: SocketAddr) -> Result<Vec<(Stri
         ensure!(shown.starts_with("HTTP/1.1 200"), "{page}: {shown}");
         texts.push((page, shown));
     }
-    let calls = calls_page(test, "CompositeController", "a");
-    browser.until_shown(&calls, &["Requests and answers"]).await?;
-    test.parents().merge("a", &json!({ "spec": { "again": "yes" } })).await?;
-    let shown =
-        browser.until_shown(&calls, &["&quot;again&quot;", "&quot;Secret.v1&quot;", "replaced"]).await?;
-    texts.push((calls, shown));
+    for (objects, kind, parents, parent) in [
+        (test.parents(), "CompositeController", test.kind().clone(), "a"),
+        (test.within(&SECRET), "DecoratorController", SECRET.clone(), "decorated"),
+    ] {
+        let calls = calls_page(test, kind, &parents, parent);
+        browser.until_shown(&calls, &["Requests and answers"]).await?;
+        let change = json!({ "metadata": { "labels": { "changed-again": "yes" } } });
+        objects.merge(parent, &change).await?;
+        let replaced = ["&quot;changed-again&quot;", "&quot;cmVwbGFjZWQ=&quot;"];
+        let shown = browser.until_shown(&calls, &replaced).await?;
+        texts.push((calls, shown));
+        let page = object_page(test, &parents, parent);
+        let shown = browser.until_shown(&page, &["Requests and answers of "]).await?;
+        texts.push((page, shown));
+    }
+    let page = object_page(test, &SECRET, "child");
+    let shown = browser.until_shown(&page, &["sync hook"]).await?;
+    texts.push((page, shown));
     let name = format!("compositecontroller/{name}");
     let line = ["status", &name, "-o", "json", "--server", &server.to_string(), "--kubeconfig", &api];
     let line = line.map(str::to_owned);

@@ -73,7 +73,7 @@ pub(crate) struct Context {
     pub(crate) telemetry: Telemetry,
 }
 
-/// Consumers of what all controllers do: scrapes, `metahook dev`, and the commands that look into a server.
+/// Where all controllers report: to scrapes, to `metahook dev`, and to the commands that look into a server.
 #[derive(Clone)]
 pub(crate) struct Telemetry {
     pub(crate) metrics: Metrics,
@@ -234,7 +234,7 @@ pub(crate) struct ControllerData {
     pub(crate) telemetry: ControllerTelemetry,
 }
 
-/// Consumers of what the reconciles of a controller's parents of one kind do.
+/// Where the reconciles of a controller's parents of one kind report.
 pub(crate) struct ControllerTelemetry {
     pub(crate) meter: Arc<Meter>,
     pub(crate) observer: Observer,

@@ -47,7 +47,7 @@ impl ServerMetrics {
         }
     }
 
-    /// Encodes all of them, but for requests and the leader election, which have names of client-go.
+    /// Encodes the metrics of the server. Those of requests and of the leader election have names of client-go, and are encoded apart.
     pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (memory, caches, traces) = ((self.memory)(), (self.caches)(), (self.traces)());
         for (metric, value) in [

@@ -14,6 +14,7 @@ use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::pages::symptoms;
 use crate::settling::scrape;
 use crate::wasm;
 
@@ -303,7 +304,7 @@ pub(crate) async fn a_webhook_that_is_slow_or_gone_says_so_and_heals(test: &mut 
     test.parents().merge("a", &json!({ "spec": { "who": "touched" } })).await?;
     let gone = format!("Sync error: sync hook: the webhook at {host} cannot be reached: ");
     test.until_event("a", "SyncError", |event| text(event, "/message").starts_with(&gone)).await?;
-    Ok(())
+    symptoms::is_shown(test, "cannot be reached", &symptoms::parent(test, "a")).await
 }
 
 /// Whom the system trusts says, as to most programs, the file that `SSL_CERT_FILE` names.

@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 use metahook_server::cluster::objects::RequestError;
+use tokio::task::JoinError;
 
 use crate::controllers::FindError;
 use crate::explain::ExplainError;
@@ -25,6 +26,10 @@ pub(super) enum PageError {
     Inspect(#[from] InspectError),
     #[error(transparent)]
     Record(#[from] RecorderError),
+    #[error("the servers did not answer within {seconds} s: the page shows the calls once they come")]
+    LateServers { seconds: u64 },
+    #[error("the page could not be made")]
+    Failed(#[source] JoinError),
 }
 
 impl PageError {
@@ -39,7 +44,8 @@ impl PageError {
             Self::Inspect(error)
             | Self::Explain(ExplainError::Inspect(error))
             | Self::Record(RecorderError::Inspect(error)) => of_inspection(error),
-            Self::LateApiServer { .. } => StatusCode::GATEWAY_TIMEOUT,
+            Self::LateApiServer { .. } | Self::LateServers { .. } => StatusCode::GATEWAY_TIMEOUT,
+            Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Status(_) | Self::Explain(_) | Self::Record(_) => StatusCode::BAD_GATEWAY,
         }
     }

@@ -226,7 +226,12 @@ impl PageRequest {
             ["calls"] => {
                 let kind = kind_named(&field("controllerKind"))?;
                 let controller = TracedObject::new(&resource(kind), &Key::new("", &field("controller")));
-                Self::Calls(CallSubject { controller, parent: object() })
+                let parent = object();
+                // Without a name servers would record all parents.
+                if [&controller.name, &parent.resource, &parent.name].into_iter().any(String::is_empty) {
+                    return None;
+                }
+                Self::Calls(CallSubject { controller, parent })
             }
             _ => return None,
         })

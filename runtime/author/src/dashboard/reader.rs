@@ -1,6 +1,7 @@
 //! Contents of pages, read from the API server and from the servers of controllers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -16,12 +17,14 @@ use metahook_core::recording::RecordedAnswer;
 use metahook_core::trace::{Explained, TracedObject};
 use metahook_server::controller::resource;
 use metahook_server::sync::lock;
+use tokio::sync::Mutex;
 
 use crate::controllers::KINDS;
 use crate::dashboard::Dashboard;
-use crate::dashboard::call_recordings::{CallSubject, RecordedCalls};
+use crate::dashboard::call_recordings::{CallRecording, CallSubject, RecordedCalls, RecordingQuestion};
 use crate::dashboard::error::PageError;
 use crate::dashboard::samples::Rates;
+use crate::dashboard::servers::DashboardServers;
 use crate::explain::{explained, find_object};
 use crate::inspected_server::{InspectError, Question, foremost};
 use crate::record::reconciles::RecorderError;
@@ -30,6 +33,12 @@ use crate::status::{ControllerLine, StoredCluster, StoredController};
 
 /// A page waits this long for the API server.
 const API_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// A page waits this long for calls.
+const CALLS_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// A question ends by itself before: see `inspected_server`.
+const RECORDING_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// All controllers.
 pub(super) struct Cluster {
@@ -145,36 +154,61 @@ impl Dashboard {
     }
 
     /// The calls about a parent since its page was opened.
-    pub(super) async fn calls(&self, subject: &CallSubject) -> Result<RecordedCalls, PageError> {
-        let question = lock(&self.calls).ask(subject, Instant::now())?;
-        for (subject, number) in &question.ended {
+    pub(super) async fn calls(&self, subject: &CallSubject) -> Result<Arc<RecordedCalls>, PageError> {
+        let RecordingQuestion { number, recording, ended } =
+            lock(&self.calls).ask(subject, Instant::now())?;
+        for (subject, number) in ended {
+            let servers = Arc::clone(&self.servers);
             // A server that does not answer ends the recording after half a minute.
-            drop(self.record(subject, number, &[("end", true.to_string())]).await);
+            tokio::spawn(async move { drop(record(&servers, &subject, &number, true).await) });
         }
-        let (answers, failures) = self.record(subject, &question.number, &[]).await;
-        let is_hosted = answers.iter().any(|answer| answer.hosted);
-        if is_hosted {
-            return Ok(lock(&self.calls).add(subject, answers, Timestamp::now())?);
+        // It goes on when the page is gone: a server gives each line once.
+        let fetched = tokio::spawn(fetch(Arc::clone(&self.servers), subject.clone(), number, recording));
+        match tokio::time::timeout(CALLS_TIMEOUT, fetched).await {
+            Ok(fetched) => fetched.map_err(PageError::Failed)?,
+            Err(_elapsed) => Err(PageError::LateServers { seconds: CALLS_TIMEOUT.as_secs() }),
         }
-        lock(&self.calls).refused(subject);
-        let name = || RecorderError::NotHosted(subject.controller.name.clone());
-        Err(foremost(failures).map_or_else(|| name().into(), PageError::Inspect))
     }
+}
 
-    async fn record(
-        &self,
-        CallSubject { controller, parent }: &CallSubject,
-        number: &str,
-        more: &[(&'static str, String)],
-    ) -> (Vec<RecordedAnswer>, Vec<InspectError>) {
-        let fields = [
-            ("number", number.to_owned()),
-            ("parentNamespace", parent.namespace.clone()),
-            ("parentName", parent.name.clone()),
-        ];
-        let more: Vec<_> = fields.into_iter().chain(more.iter().cloned()).collect();
-        self.servers.ask(Question { path: RECORDING, object: controller, more: &more }).await
+async fn fetch(
+    servers: Arc<DashboardServers>,
+    subject: CallSubject,
+    number: String,
+    recording: Arc<Mutex<CallRecording>>,
+) -> Result<Arc<RecordedCalls>, PageError> {
+    let mut recording = recording.lock_owned().await;
+    if let Some(calls) = recording.shared(Instant::now()) {
+        return Ok(calls);
     }
+    let (answers, failures) = record(&servers, &subject, &number, false).await;
+    if !answers.iter().any(|answer| answer.hosted) {
+        let name = subject.controller.name;
+        return Err(
+            foremost(failures).map_or_else(|| RecorderError::NotHosted(name).into(), PageError::Inspect)
+        );
+    }
+    let now = (Instant::now(), Timestamp::now());
+    // Requests may be large, and are compared.
+    let added = tokio::task::spawn_blocking(move || recording.add(&subject.parent, &answers, now));
+    Ok(added.await.map_err(PageError::Failed)??)
+}
+
+/// Answers of servers about a recording. `ends`: it ends with them.
+async fn record(
+    servers: &Arc<DashboardServers>,
+    CallSubject { controller, parent }: &CallSubject,
+    number: &str,
+    ends: bool,
+) -> (Vec<RecordedAnswer>, Vec<InspectError>) {
+    let mut more = vec![
+        ("number", number.to_owned()),
+        ("parentNamespace", parent.namespace.clone()),
+        ("parentName", parent.name.clone()),
+    ];
+    more.extend(ends.then(|| ("end", true.to_string())));
+    let question = Question { path: RECORDING, object: controller, more: &more };
+    servers.ask_within(RECORDING_TIMEOUT, question).await
 }
 
 /// Result of a read from the API server, or an error where it is late.

@@ -415,14 +415,16 @@ async fn a_late_api_server_is_an_error_page() {
 
 /// The page of the calls about a parent.
 fn calls(parent: &str) -> String {
-    format!("/calls?controllerKind=CompositeController&controller=hello&kind=Hello&namespace=n&name={parent}")
+    format!(
+        "/calls?controllerKind=CompositeController&controller=hello&resource=hellos&kind=Hello&namespace=n&name={parent}"
+    )
 }
 
 #[tokio::test]
 async fn a_page_of_calls_has_those_since_it_was_opened() {
     let setup = Setup::new(Server::Runs, false).await;
     setup.until_shown(&calls("a"), "There was no reconcile yet").await;
-    let parent = json!({ "group": "", "resource": "", "kind": "Hello", "namespace": "n", "name": "a" });
+    let parent = json!({ "group": "", "resource": "hellos", "kind": "Hello", "namespace": "n", "name": "a" });
     let call = json!({ "call": {
         "controller": "hello", "parent": parent, "hook": "sync", "nowNanos": 1, "request": "{\"number\":1}",
         "answer": "{\"children\":[]}", "tookUs": 1,
@@ -435,11 +437,31 @@ async fn a_page_of_calls_has_those_since_it_was_opened() {
     for line in [call.to_string(), reconcile] {
         lock(&setup.recordings).add(("hello", &Key::new("n", "a")), [None, Some(&line)], Duration::ZERO);
     }
-    for _ in 0..2 {
-        let page = setup.dashboard.get(&calls("a")).await;
-        assert!(page.body().contains("&quot;number&quot;: 1"), "{}", page.body());
-        assert!(page.body().contains("&quot;children&quot;: []"), "{}", page.body());
+    for words in ["&quot;number&quot;: 1", "&quot;children&quot;: []"] {
+        setup.until_shown(&calls("a"), words).await;
     }
+}
+
+#[tokio::test]
+async fn calls_that_come_after_their_page_are_kept() {
+    let setup = Setup::new(Server::Runs, false).await;
+    setup.until_shown(&calls("a"), "There was no reconcile yet").await;
+    let parent = json!({ "group": "", "resource": "hellos", "kind": "Hello", "namespace": "n", "name": "a" });
+    let trace = json!({ "reconcile": {
+        "controller": "CompositeController hello", "parent": parent, "generation": 1, "resourceVersion": "1",
+        "cause": "spec changed", "began": "2026-11-27T10:00:00.000Z", "tookUs": 1, "steps": [], "end": "wrote",
+    } });
+    lock(&setup.recordings).add(
+        ("hello", &Key::new("n", "a")),
+        [None, Some(&trace.to_string())],
+        Duration::ZERO,
+    );
+    let before = setup.received.load(Ordering::Relaxed);
+    // Each page goes away at once, and what it asks for goes on.
+    while setup.received.load(Ordering::Relaxed) == before {
+        drop(tokio::time::timeout(Duration::from_millis(1), setup.dashboard.get(&calls("a"))).await);
+    }
+    setup.until_shown(&calls("a"), "spec changed").await;
 }
 
 #[tokio::test]

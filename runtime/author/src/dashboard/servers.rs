@@ -117,12 +117,21 @@ impl DashboardServers {
         self: &Arc<Self>,
         question: Question<'_>,
     ) -> (Vec<T>, Vec<InspectError>) {
+        self.ask_within(ANSWER_TIMEOUT, question).await
+    }
+
+    /// `limit`: how long a server is waited for. A server that is slower is asked all the same, and its answer dropped.
+    pub(super) async fn ask_within<T: DeserializeOwned + Send + 'static>(
+        self: &Arc<Self>,
+        limit: Duration,
+        question: Question<'_>,
+    ) -> (Vec<T>, Vec<InspectError>) {
         let (servers, unreached) = match &self.named {
             Some(Ok(server)) => (vec![Arc::clone(server)], Vec::new()),
             Some(Err(error)) => (Vec::new(), vec![error.clone()]),
             None => lock(&self.attempts).servers(),
         };
-        let asked = join_all(servers.iter().map(|server| self.ask_in_time(server, question))).await;
+        let asked = join_all(servers.iter().map(|server| self.ask_in_time(server, limit, question))).await;
         let (mut answers, mut failures) = (Vec::new(), Vec::new());
         for answer in asked {
             match answer {
@@ -137,6 +146,7 @@ impl DashboardServers {
     async fn ask_in_time<T: DeserializeOwned + Send + 'static>(
         self: &Arc<Self>,
         server: &Arc<Reached>,
+        limit: Duration,
         Question { path, object, more }: Question<'_>,
     ) -> Result<T, InspectError> {
         let (servers, asked) = (Arc::clone(self), Arc::clone(server));
@@ -145,9 +155,9 @@ impl DashboardServers {
             let question = Question { path: &path, object: &object, more: &more };
             servers.stop.run_until_cancelled(servers.ask_one(&asked, question)).await
         });
-        match timeout(ANSWER_TIMEOUT, answer).await {
+        match timeout(limit, answer).await {
             Ok(Ok(Some(answer))) => answer,
-            Err(_) | Ok(Err(_) | Ok(None)) => Err(server.late(ANSWER_TIMEOUT).into()),
+            Err(_) | Ok(Err(_) | Ok(None)) => Err(server.late(limit).into()),
         }
     }
 

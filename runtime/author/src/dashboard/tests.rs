@@ -42,7 +42,12 @@ fn an_object_is_found_by_its_link() {
 #[test]
 fn the_calls_about_a_parent_are_found_by_their_link() {
     let controller = TracedObject::new(&resource(ControllerKind::Decorator), &Key::new("", "c&d"));
-    let parent = TracedObject { kind: "Pod".to_owned(), name: "a/b?".to_owned(), ..TracedObject::default() };
+    let parent = TracedObject {
+        resource: "pods".to_owned(),
+        kind: "Pod".to_owned(),
+        name: "a/b?".to_owned(),
+        ..TracedObject::default()
+    };
     let link = Site::for_tests().calls_link((&controller.kind, &controller.name), &parent);
     let found = asked(link.strip_prefix("/0f").unwrap());
     assert_eq!(found, Some(PageRequest::Calls(CallSubject { controller, parent })));
@@ -52,7 +57,10 @@ fn the_calls_about_a_parent_are_found_by_their_link() {
 fn there_are_no_other_pages() {
     for path in [
         "/calls",
-        "/calls?controllerKind=Pod&controller=a",
+        "/calls?controllerKind=Pod&controller=a&resource=pods&name=a",
+        "/calls?controllerKind=CompositeController&controller=a&resource=pods",
+        "/calls?controllerKind=CompositeController&controller=a&name=a",
+        "/calls?controllerKind=CompositeController&resource=pods&name=a",
         "/controllers",
         "/controllers/Pod/a",
         "/controllers/CompositeController/a/b",

@@ -190,8 +190,9 @@ impl Inspector {
         let gvk = Gvk::new("v1", "Pod");
         let pods = Resource { gvk, plural: "pods".into(), namespaced: true, has_status: true };
         let selected = self.api.list_selected(&pods, &self.server_namespace, SELECTOR).await?;
-        if !selected.is_empty() {
-            return Ok(running(&selected).map(|pod| ServerPod::of(&pod)).collect());
+        let labelled: Vec<_> = running(&selected).map(|pod| ServerPod::of(&pod)).collect();
+        if !labelled.is_empty() {
+            return Ok(labelled);
         }
         let all = self.api.list_objects_in(&pods, &self.server_namespace).await?;
         Ok(running(&all).filter(is_inspected).map(|pod| ServerPod::of(&pod)).collect())
@@ -302,6 +303,8 @@ mod tests {
             assert_eq!(found(others().into_iter().chain(labelled).collect()).await, ["server"], "{label}");
         }
         assert_eq!(found(others()).await, ["renamed"]);
+        let ended = pod("old", "metacontroller", "Succeeded", flag);
+        assert_eq!(found(others().into_iter().chain([ended]).collect()).await, ["renamed"]);
         assert!(found(Vec::new()).await.is_empty());
     }
 

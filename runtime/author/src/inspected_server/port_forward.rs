@@ -116,10 +116,11 @@ async fn read_stderr(mut errors: BufReader<ChildStderr>, kept: Arc<Mutex<String>
     }
 }
 
-/// The arguments of a Pod's program, without the hyphens of flags.
+/// The arguments of a Pod's programs, without the hyphens of flags. A cluster may add containers before that of the server.
 fn words(pod: &Value) -> Vec<&str> {
-    let lists = ["/spec/containers/0/args", "/spec/containers/0/command"].map(|list| pod.pointer(list));
-    let words = lists.into_iter().flatten().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
+    let containers = pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
+    let lists = containers.flat_map(|container| ["args", "command"].map(|list| container.get(list)));
+    let words = lists.flatten().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
     words.map(|word| word.trim_start_matches('-')).collect()
 }
 
@@ -155,6 +156,8 @@ mod tests {
         let inspected =
             [json!(["serve", "--inspection-address=127.0.0.1:7"]), json!(["-inspection-address", "a:8"])];
         assert!(inspected.into_iter().all(|args| is_inspected(&pod(args))));
+        let beside = json!({ "spec": { "containers": [{ "args": ["proxy"] }, { "args": ["--inspection-address=a:7"] }] } });
+        assert!(is_inspected(&beside) && port(&beside) == 7);
         let others = [json!(["serve"]), json!(["--inspection-addresses=a"]), json!(["a=inspection-address"])];
         assert!(!others.into_iter().any(|args| is_inspected(&pod(args))));
     }

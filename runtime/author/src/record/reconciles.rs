@@ -73,7 +73,7 @@ pub struct Recorder {
     ending: Ending,
 }
 
-/// An outage of the servers that are asked: what none of them does at present, and since when.
+/// An outage of the servers: since when none answers, and since when none runs the controller.
 #[derive(Default)]
 struct Outage {
     /// Since when no server answers.

@@ -1,7 +1,10 @@
 //! `metahook status CONTROLLER`: what the status of one controller says, and how it stands on the server that runs it.
 
+use std::collections::BTreeMap;
+
 use metahook_core::api::ControllerKind;
 use metahook_core::api::status::ControllerStatus;
+use metahook_core::api::stored_hooks::StoredHooks;
 use metahook_core::inspection_paths::CONTROLLER;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
@@ -23,6 +26,8 @@ pub struct ShownController {
     #[serde(flatten)]
     pub line: ControllerLine,
     pub status: ControllerStatus,
+    /// The addresses of its webhooks by hook.
+    pub webhooks: BTreeMap<&'static str, String>,
     /// `None`: no server runs it, or none says.
     pub running: Option<ControllerOverview>,
     /// Why a server that may run it did not answer.
@@ -76,6 +81,7 @@ async fn read_controller(
 pub(crate) struct FoundController {
     id: ObjectId,
     stored: StoredController,
+    webhooks: BTreeMap<&'static str, String>,
     without_leases: Option<RequestError>,
 }
 
@@ -91,7 +97,8 @@ impl FoundController {
         let has_server =
             object.is_some_and(|object| leases.iter().any(|lease| is_of_its_server(lease, &object, &status)));
         let stored = StoredController { kind, name: id.key.name.to_string(), status, has_server };
-        Ok(Self { id, stored, without_leases })
+        let webhooks = StoredHooks::of(&controller).webhooks();
+        Ok(Self { id, stored, webhooks, without_leases })
     }
 
     pub(crate) fn object(&self) -> TracedObject {
@@ -104,10 +111,10 @@ impl FoundController {
         answers: Vec<ControllerAnswer>,
         failed: Option<InspectError>,
     ) -> ShownController {
-        let Self { id, stored, without_leases } = self;
+        let Self { id, stored, webhooks, without_leases } = self;
         let running = answers.into_iter().find_map(|answer| answer.running);
         let failed = failed.filter(|_| running.is_none());
         let line = stored.line(running.is_some());
-        ShownController { id, line, status: stored.status, running, failed, without_leases }
+        ShownController { id, line, status: stored.status, webhooks, running, failed, without_leases }
     }
 }

@@ -32,7 +32,7 @@ pub fn print(out: impl Write, shown: &ShownController) -> Result<(), io::Error> 
 }
 
 fn print_at(mut out: impl Write, shown: &ShownController, now: Timestamp) -> Result<(), io::Error> {
-    let ShownController { line, status, running, .. } = shown;
+    let ShownController { line, status, webhooks, running, .. } = shown;
     writeln!(out, "{} {}", line.kind, escape(&line.name))?;
     row(&mut out, "ready", &format!("{} {}; {}", line.ready, line.reason, renewed(line.seen)))?;
     let is_ready = |condition: &&Condition| condition.kind == ConditionType::Ready.as_str();
@@ -52,6 +52,9 @@ fn print_at(mut out: impl Write, shown: &ShownController, now: Timestamp) -> Res
     }
     for (name, hook) in &status.hooks {
         row(&mut out, &format!("{name} hook"), &hook_line(hook))?;
+    }
+    for (name, url) in webhooks {
+        row(&mut out, &format!("{name} hook"), &format!("webhook {url}"))?;
     }
     match running {
         Some(running) => {
@@ -223,7 +226,9 @@ mod tests {
         let plural = "compositecontrollers".into();
         let resource = Resource { gvk, plural, namespaced: false, has_status: true };
         let id = ObjectId { resource: Arc::new(resource), key: Key::new("", "hello") };
-        let shown = ShownController { id, line, status, running, failed: None, without_leases: None };
+        let webhooks = BTreeMap::from([("finalize", "https://example.com/finalize".to_owned())]);
+        let shown =
+            ShownController { id, line, status, webhooks, running, failed: None, without_leases: None };
         print_at(&mut out, &shown, "2026-11-27T10:24:40Z".parse().unwrap()).unwrap();
         String::from_utf8(out).unwrap()
     }
@@ -297,6 +302,7 @@ ready       True ParentsFailing; status renewed 3s ago (every 5m while a server 
 attention   ValueFlapping: Pod demo/x is changed back
 customize hook sha256:92d7
 sync hook   sha256:4f0c, loaded at 2026-11-27T10:00:00Z, 60000 instructions at the median
+finalize hook webhook https://example.com/finalize
 parents     40: 35 settled, 5 failing, 3 throttled
 queue       3 waiting, 1 running, the longest for 2.1 s, 5 to be reconciled later
 calls       since the controller was started: 40, 2 HookTrap, half within 0.05 ms, 99 of 100 within 2.5 s

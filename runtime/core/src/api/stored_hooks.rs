@@ -1,8 +1,11 @@
 //! Hooks of a controller as it is stored, also of one whose spec cannot be run.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::api::hook::HookName;
+use crate::api::webhook::Webhook;
 use crate::object::Object;
 
 /// Everything that a hook can be.
@@ -41,6 +44,16 @@ impl<'a> StoredHooks<'a> {
             .any(|hook| self.calls(*hook, &SANDBOXED))
     }
 
+    /// The addresses of its webhooks by hook, without users and passwords. An invalid webhook is left out.
+    pub fn webhooks(self) -> BTreeMap<&'static str, String> {
+        let address = |hook: HookName| {
+            let webhook = self.0.get(hook.as_str())?.get("webhook")?.clone();
+            let webhook: Webhook = serde_json::from_value(webhook).ok()?;
+            Some((hook.as_str(), webhook.check("").ok()?.url))
+        };
+        [HookName::Sync, HookName::Finalize, HookName::Customize].into_iter().filter_map(address).collect()
+    }
+
     fn calls(self, hook: HookName, targets: &[&str]) -> bool {
         let hook = &self.0[hook.as_str()];
         targets.iter().any(|target| !hook[*target].is_null())
@@ -76,6 +89,24 @@ mod tests {
             assert_eq!(of(&hooks)[0], expected, "{hooks}");
         }
         assert!(StoredHooks::of(&json!({})).are_none());
+    }
+
+    #[test]
+    fn webhooks_are_shown_without_passwords() {
+        let service = json!({ "webhook": { "path": "/f", "service": { "name": "s", "namespace": "n" } } });
+        let controller = json!({ "spec": { "hooks": {
+            "sync": { "webhook": { "url": "https://me:secret@example.com/sync" } },
+            "finalize": service,
+            "customize": { "webhook": { "url": "no address" } },
+        } } });
+        let expected = [("finalize", "http://s.n:80/f"), ("sync", "https://example.com/sync")];
+        let expected = expected.map(|(hook, url)| (hook, url.to_owned()));
+        assert_eq!(StoredHooks::of(&controller).webhooks(), BTreeMap::from(expected));
+        assert!(
+            StoredHooks::of(&json!({ "spec": { "hooks": { "sync": { "wasm": {} } } } }))
+                .webhooks()
+                .is_empty()
+        );
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub struct ReconcileTrace {
     /// Why the next reconcile waits, where the parent is throttled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled: Option<String>,
-    /// The delay after which the next reconcile comes, where one was asked for or a failure is repeated.
+    /// The delay after which the next reconcile comes: the hook asked for it, a failure is repeated, or the parent is throttled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_us: Option<u64>,
     /// The delay until the controller's next resync begins, where nothing else was left to do.
@@ -150,7 +150,7 @@ pub struct Reconciled<'a> {
 /// When the parent of a reconcile is reconciled again, as far as that is known at its end.
 #[derive(Debug, Default)]
 pub struct NextReconcile {
-    /// The delay after which the next reconcile comes, where one was asked for or a failure is repeated.
+    /// The delay after which the next reconcile comes: the hook asked for it, a failure is repeated, or the parent is throttled.
     pub after: Option<Duration>,
     /// The delay until the controller's next resync begins, where nothing else was left to do.
     pub resync: Option<Duration>,

@@ -26,7 +26,7 @@ const PAUSED_BY_SPEC: &str =
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) parents: ParentsByState,
-    children: UnstableChildren,
+    children: DifferingChildren,
     /// The controller itself is paused.
     is_paused: bool,
     only_finalizes: bool,
@@ -52,9 +52,9 @@ pub(super) struct ParentsByState {
     throttled: usize,
 }
 
-/// Children that are not as the hooks want them, though they were written.
+/// Children that differ from the hooks' answers after a reconcile.
 #[derive(Default)]
-struct UnstableChildren {
+struct DifferingChildren {
     /// Children that another client keeps changing back.
     flapping: CountWithFirst<String>,
     /// Children that their update strategy leaves as they are.

@@ -1,9 +1,10 @@
-//! `cargo xtask check`: what needs no test to run: formats, links, circles, dependencies, workflows, lints,
+//! `cargo xtask check`: what needs no test to run: formats, links, circles, sizes of structs, dependencies, workflows, lints,
 //! documentation.
 
 mod circles;
 mod dependencies;
 mod links;
+mod structs;
 mod tokens;
 mod workflows;
 
@@ -50,11 +51,12 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 /// Runs all checks. Those that take seconds come first, and each of these runs even where another one found something.
 pub(crate) fn all() -> Result<bool> {
     let layered = circles(CIRCLES_FAIL)? || !CIRCLES_FAIL;
+    let small = structs()?;
     let linked = links()?;
     let allowed = dependencies()?;
     let runnable = workflows()?;
     format()?;
-    if !(layered && linked && allowed && runnable) {
+    if !(layered && small && linked && allowed && runnable) {
         return Ok(false);
     }
     lints()?;
@@ -132,6 +134,23 @@ fn circles(print: bool) -> Result<bool> {
     let hint = if print || count == 0 { "" } else { " (cargo xtask check --circles prints them)" };
     println!("circles between modules: {count}{hint}");
     Ok(count == 0)
+}
+
+/// Whether no struct has too many fields.
+fn structs() -> Result<bool> {
+    eprintln!("check: sizes of structs");
+    let root = paths::workspace();
+    let mut files = Vec::new();
+    for folder in CRATES {
+        texts(&root.join(folder), "rs", &root, &mut files)?;
+    }
+    let is_test = |path: &str| path.contains("/tests/") || path.ends_with("tests.rs");
+    files.retain(|(path, _)| !is_test(path));
+    let large = structs::problems(&files);
+    for problem in &large {
+        println!("struct: {problem}");
+    }
+    Ok(large.is_empty())
 }
 
 /// Whether all dependencies keep to the rules.

@@ -27,6 +27,18 @@ function replace(part, next) {
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
+// The first element with an id below the top of the window, and how far below.
+function topmost() {
+  const tops = [...document.querySelectorAll("main [id]")].map((it) => [it.id, it.getBoundingClientRect().top]);
+  return window.scrollY > 0 ? tops.find(([, top]) => top >= 0) : undefined;
+}
+
+// What a user reads stays where it is, also when something comes above it.
+function keepPlace(place) {
+  const element = place && document.getElementById(place[0]);
+  if (element) window.scrollBy(0, element.getBoundingClientRect().top - place[1]);
+}
+
 async function refresh() {
   if (!isLive || running || document.hidden) return;
   running = true;
@@ -39,7 +51,9 @@ async function refresh() {
     } else if (!error && document.getElementById("error")) {
       location.reload();
     } else {
+      const place = topmost();
       for (const part of document.querySelectorAll("[data-live]")) replace(part, page.getElementById(part.id));
+      keepPlace(place);
       state.textContent = "";
     }
   } catch {

@@ -1,17 +1,21 @@
 //! Calls of hooks that pages show: servers record the calls about a parent as long as a page asks for them.
 //!
 //! # Guarantees
+//! - One question about a parent is under way at a time. What a server answers is kept, also where the page is gone by then: a server
+//!   gives each line once.
 //! - A recording that no page has asked for lately ends when another one begins: a server allows few of them.
 //! - Of each recording [`MAX_RECONCILES`] reconciles are kept, each with [`MAX_CALLS`] calls. Of each request and answer [`MAX_TEXT`]
 //!   bytes are kept. The oldest reconciles and calls go first.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use metahook_core::recording::{RecordedAnswer, RecordedCall, RecordedLine};
 use metahook_core::trace::{ReconcileTrace, TracedObject};
 use serde_json::Value;
+use tokio::sync::Mutex;
 
 use crate::line_diff;
 use crate::record::reconciles::RecorderError;
@@ -24,8 +28,14 @@ const MAX_CALLS: usize = 8;
 /// Bytes of a request or an answer, printed with indents.
 const MAX_TEXT: usize = 32 << 10;
 
+/// Bytes of a request, printed with indents, that is compared with the next one.
+const MAX_COMPARED: usize = 512 << 10;
+
 /// A page that is open asks every three seconds.
 const MAX_SILENCE: Duration = Duration::from_secs(10);
+
+/// Tabs that ask within this time of each other share an answer.
+const SHARED_FOR: Duration = Duration::from_secs(1);
 
 /// A parent of a controller, whose calls are recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -36,24 +46,44 @@ pub(super) struct CallSubject {
 
 /// Recordings by subject.
 #[derive(Default)]
-pub(super) struct CallRecordings(HashMap<CallSubject, CallRecording>);
+pub(super) struct CallRecordings(HashMap<CallSubject, AskedRecording>);
 
-struct CallRecording {
-    /// The name of the recording at servers.
+/// A recording, and when a page asked for it last.
+struct AskedRecording {
     number: String,
     asked: Instant,
-    calls: RecordedCalls,
-    /// Calls of the reconcile that has not ended.
-    running: Vec<ShownCall>,
-    /// The latest request of each hook.
-    requests: BTreeMap<String, String>,
+    recording: Arc<Mutex<CallRecording>>,
 }
 
-/// A question about a subject, and the recordings that end before it is asked.
+/// A question about a subject, and the recordings that end with it.
 pub(super) struct RecordingQuestion {
+    /// The name of the recording at servers.
     pub(super) number: String,
+    pub(super) recording: Arc<Mutex<CallRecording>>,
     pub(super) ended: Vec<(CallSubject, String)>,
 }
+
+/// The calls about a subject since its page was opened.
+#[derive(Default)]
+pub(super) struct CallRecording {
+    fetched: Option<Instant>,
+    calls: Arc<RecordedCalls>,
+    /// Calls of the reconcile that has not ended.
+    running: ReconcileCalls,
+    latest: LatestRequests,
+}
+
+/// The calls of one reconcile. The oldest of many are left out.
+#[derive(Default)]
+struct ReconcileCalls {
+    calls: Vec<RecordedCall>,
+    left_out: usize,
+}
+
+/// The latest requests, each by its hook and its place among the calls of this hook in a reconcile: a rolling update calls the hook about
+/// each revision.
+#[derive(Default)]
+struct LatestRequests(BTreeMap<(String, usize), String>);
 
 /// Calls of a recording, by reconcile.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -65,29 +95,31 @@ pub(super) struct RecordedCalls {
     /// Calls and reconciles that no server had room for.
     pub(super) lost: usize,
     /// The latest one first.
-    pub(super) reconciles: VecDeque<RecordedReconcile>,
+    pub(super) reconciles: VecDeque<Arc<RecordedReconcile>>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(super) struct RecordedReconcile {
     pub(super) calls: Vec<ShownCall>,
+    /// Calls before these that are left out.
+    pub(super) left_out: usize,
     pub(super) trace: ReconcileTrace,
 }
 
 /// A call as a page shows it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(super) struct ShownCall {
     /// Without its request, answer and error.
     pub(super) call: RecordedCall,
     pub(super) request: ShownText,
     /// The answer, or why there is none.
     pub(super) answer: Result<ShownText, String>,
-    /// Lines of the request that differ from the call of the same hook before; empty where none do, or where there is no such call.
-    pub(super) changed: String,
+    /// Lines of the request that differ from the call before; empty where none do, or where there is no such call.
+    pub(super) changed: ShownText,
 }
 
-/// JSON with indents, or another text as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The beginning of a text.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct ShownText {
     pub(super) text: String,
     /// Bytes that are left out at its end.
@@ -101,89 +133,135 @@ impl CallRecordings {
         subject: &CallSubject,
         now: Instant,
     ) -> Result<RecordingQuestion, RecorderError> {
-        if let Some(recording) = self.0.get_mut(subject) {
-            recording.asked = now;
-            return Ok(RecordingQuestion { number: recording.number.clone(), ended: Vec::new() });
+        if let Some(asked) = self.0.get_mut(subject) {
+            asked.asked = now;
+            let (number, recording) = (asked.number.clone(), Arc::clone(&asked.recording));
+            return Ok(RecordingQuestion { number, recording, ended: Vec::new() });
         }
         let number = format!("{:016x}", getrandom::u64()?);
-        let is_silent =
-            |recording: &CallRecording| now.saturating_duration_since(recording.asked) > MAX_SILENCE;
-        let ended = self.0.extract_if(|_, recording| is_silent(recording));
-        let ended = ended.map(|(subject, recording)| (subject, recording.number)).collect();
-        let recording = CallRecording {
-            number: number.clone(),
-            asked: now,
-            calls: RecordedCalls::default(),
-            running: Vec::new(),
-            requests: BTreeMap::new(),
-        };
-        self.0.insert(subject.clone(), recording);
-        Ok(RecordingQuestion { number, ended })
-    }
-
-    /// Adds the answers of servers. Gives back all calls of the subject.
-    pub(super) fn add(
-        &mut self,
-        subject: &CallSubject,
-        answers: Vec<RecordedAnswer>,
-        now: Timestamp,
-    ) -> Result<RecordedCalls, RecorderError> {
-        // Another page may have ended it meanwhile: it begins again with the next question.
-        let Some(recording) = self.0.get_mut(subject) else { return Ok(RecordedCalls::default()) };
-        for answer in answers {
-            recording.calls.lost += answer.lost;
-            if answer.began {
-                recording.calls.gaps += usize::from(recording.calls.began.is_some());
-                recording.calls.began.get_or_insert(now);
-                recording.running.clear();
-            }
-            for line in answer.lines {
-                recording.add(&subject.parent, serde_json::from_str(&line).map_err(RecorderError::Line)?);
-            }
-        }
-        Ok(recording.calls.clone())
-    }
-
-    /// Lets go of a recording that servers refused to begin.
-    pub(super) fn refused(&mut self, subject: &CallSubject) {
-        self.0.retain(|one, recording| one != subject || recording.calls.began.is_some());
+        let is_silent = |asked: &AskedRecording| now.saturating_duration_since(asked.asked) > MAX_SILENCE;
+        let ended = self.0.extract_if(|_, asked| is_silent(asked));
+        let ended = ended.map(|(subject, asked)| (subject, asked.number)).collect();
+        let recording = Arc::<Mutex<CallRecording>>::default();
+        let asked = AskedRecording { number: number.clone(), asked: now, recording: Arc::clone(&recording) };
+        self.0.insert(subject.clone(), asked);
+        Ok(RecordingQuestion { number, recording, ended })
     }
 }
 
 impl CallRecording {
-    /// Parents of two kinds may have one name, and a server records both.
-    fn add(&mut self, parent: &TracedObject, line: RecordedLine) {
-        match line {
-            RecordedLine::Call(call) if call.parent.is(parent) => {
-                let call = self.shown(*call);
-                self.running.push(call);
-                if self.running.len() > MAX_CALLS {
-                    self.running.remove(0);
-                }
-            }
-            RecordedLine::Reconcile(trace) if trace.parent.is(parent) => {
-                let calls = std::mem::take(&mut self.running);
-                self.calls.reconciles.push_front(RecordedReconcile { calls, trace: *trace });
-                self.calls.reconciles.truncate(MAX_RECONCILES);
-            }
-            _ => {}
-        }
+    /// The calls, where another tab has fetched them a moment ago.
+    pub(super) fn shared(&self, now: Instant) -> Option<Arc<RecordedCalls>> {
+        let is_new = |fetched: Instant| now.saturating_duration_since(fetched) < SHARED_FOR;
+        self.fetched.is_some_and(is_new).then(|| Arc::clone(&self.calls))
     }
 
-    fn shown(&mut self, mut call: RecordedCall) -> ShownCall {
-        let request = ShownText::of(&std::mem::take(&mut call.request));
-        let answer = call.answer.take().map(|answer| ShownText::of(&answer));
-        let answer = answer.ok_or_else(|| call.error.take().unwrap_or_default());
-        let before = self.requests.insert(call.hook.clone(), request.text.clone());
-        let changed = before.map(|before| line_diff::print(&before, &request.text, false));
-        ShownCall { call, request, answer, changed: changed.unwrap_or_default() }
+    /// Adds the answers of servers. Gives back all calls about the parent.
+    pub(super) fn add(
+        &mut self,
+        parent: &TracedObject,
+        answers: &[RecordedAnswer],
+        (now, time): (Instant, Timestamp),
+    ) -> Result<Arc<RecordedCalls>, RecorderError> {
+        self.fetched = Some(now);
+        let mut ended = VecDeque::new();
+        let calls = Arc::make_mut(&mut self.calls);
+        for answer in answers {
+            calls.lost += answer.lost;
+            if answer.began && calls.began.is_some() {
+                calls.gaps += 1;
+                self.running = ReconcileCalls::default();
+            }
+            if answer.hosted {
+                calls.began.get_or_insert(time);
+            }
+            for line in &answer.lines {
+                match serde_json::from_str(line).map_err(RecorderError::Line)? {
+                    // Parents of two kinds may have one name, and a server records both.
+                    RecordedLine::Call(call) if call.parent.is(parent) => self.running.add(*call),
+                    RecordedLine::Reconcile(trace) if trace.parent.is(parent) => {
+                        ended.push_back((std::mem::take(&mut self.running), *trace));
+                        if ended.len() > MAX_RECONCILES
+                            && let Some((before, _)) = ended.pop_front()
+                        {
+                            self.latest.learn(before);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for (ReconcileCalls { calls: ran, left_out }, trace) in ended {
+            let ran = self.latest.compared(ran);
+            calls.reconciles.push_front(Arc::new(RecordedReconcile { calls: ran, left_out, trace }));
+        }
+        calls.reconciles.truncate(MAX_RECONCILES);
+        Ok(Arc::clone(&self.calls))
     }
 }
 
+impl ReconcileCalls {
+    fn add(&mut self, call: RecordedCall) {
+        self.calls.push(call);
+        if self.calls.len() > MAX_CALLS {
+            self.calls.remove(0);
+            self.left_out += 1;
+        }
+    }
+}
+
+impl LatestRequests {
+    /// Takes in the requests of calls that no page shows.
+    fn learn(&mut self, ReconcileCalls { calls, .. }: ReconcileCalls) {
+        for (place, call) in placed(calls) {
+            self.replace(place, &indented(&call.request));
+        }
+    }
+
+    /// The calls as a page shows them, in their order.
+    fn compared(&mut self, calls: Vec<RecordedCall>) -> Vec<ShownCall> {
+        let shown = |(place, mut call): (_, RecordedCall)| {
+            let request = indented(&std::mem::take(&mut call.request));
+            let before = self.replace(place, &request);
+            let changed = before.map(|before| line_diff::print(&before, &request, false));
+            let answer = call.answer.take().map(|answer| ShownText::of(indented(&answer)));
+            let answer = answer.ok_or_else(|| call.error.take().unwrap_or_default());
+            let changed = ShownText::of(changed.unwrap_or_default());
+            ShownCall { call, request: ShownText::of(request), answer, changed }
+        };
+        placed(calls).into_iter().map(shown).collect()
+    }
+
+    /// Keeps a request, and gives back the one before.
+    fn replace(&mut self, place: (String, usize), request: &str) -> Option<String> {
+        let before = self.0.remove(&place);
+        if request.len() > MAX_COMPARED {
+            return None;
+        }
+        self.0.insert(place, request.to_owned());
+        before
+    }
+}
+
+/// Each call with its hook and its place among the calls of this hook.
+fn placed(calls: Vec<RecordedCall>) -> Vec<((String, usize), RecordedCall)> {
+    let mut counts = BTreeMap::<String, usize>::new();
+    let placed = |call: RecordedCall| {
+        let count = counts.entry(call.hook.clone()).or_default();
+        *count += 1;
+        ((call.hook.clone(), *count), call)
+    };
+    calls.into_iter().map(placed).collect()
+}
+
+/// JSON with indents, or another text as it is.
+fn indented(text: &str) -> String {
+    let value = serde_json::from_str::<Value>(text);
+    value.map_or_else(|_no_json| text.to_owned(), |value| format!("{value:#}"))
+}
+
 impl ShownText {
-    fn of(text: &str) -> Self {
-        let indented = serde_json::from_str::<Value>(text).map(|value| format!("{value:#}"));
-        let mut text = indented.unwrap_or_else(|_no_json| text.to_owned());
+    fn of(mut text: String) -> Self {
         let whole = text.len();
         text.truncate(text.floor_char_boundary(MAX_TEXT));
         let left_out = whole - text.len();

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use metahook_core::api::units::print_bytes;
 use metahook_core::counted;
+use metahook_core::trace::{ReconcileTrace, TracedStep};
 
 use super::object::{column, heading, is_asked};
 use super::site::Site;
@@ -54,7 +55,7 @@ fn since(calls: &RecordedCalls) -> String {
 fn missing(RecordedCalls { gaps, lost, .. }: &RecordedCalls) -> Option<String> {
     let gaps = (*gaps > 0).then(|| {
         let gaps = counted(*gaps, "gap", "gaps");
-        format!("There are {gaps}: a server started anew, or the page was not shown for half a minute.")
+        format!("There are {gaps}: a server started anew, or the page was not shown, or not live, for half a minute.")
     });
     let lost = (*lost > 0).then(|| {
         let lost = counted(*lost, "call or reconcile is", "calls and reconciles are");
@@ -64,7 +65,10 @@ fn missing(RecordedCalls { gaps, lost, .. }: &RecordedCalls) -> Option<String> {
     (!missing.is_empty()).then(|| missing.join(" "))
 }
 
-fn article(RecordedReconcile { calls, trace }: &RecordedReconcile, is_planned_anew: bool) -> Markup {
+fn article(
+    RecordedReconcile { calls, left_out, trace }: &RecordedReconcile,
+    is_planned_anew: bool,
+) -> Markup {
     let rows = rows(trace, is_planned_anew);
     let done: Vec<_> = rows.iter().filter(|(what, _)| !is_asked(what)).collect();
     let id = id_part(&trace.began);
@@ -72,11 +76,22 @@ fn article(RecordedReconcile { calls, trace }: &RecordedReconcile, is_planned_an
         article {
             (heading(trace))
             @if !trace.cause.is_empty() { p { strong { (trace.whole_cause()) } } }
-            @if calls.is_empty() { p .quiet { "No hook was called." } }
+            @if calls.is_empty() { p .quiet { (without_calls(trace)) } }
+            @if *left_out > 0 { p .quiet { (counted(*left_out, "call before is", "calls before are")) " left out." } }
             @for (nth, call) in calls.iter().enumerate() { (shown(call, &format!("{id}-{nth}"))) }
             (column("Decided and written", &done, &format!("done-{id}")))
         }
     }
+}
+
+fn without_calls(trace: &ReconcileTrace) -> &'static str {
+    let is_call = |step: &TracedStep| {
+        matches!(step, TracedStep::Called { .. } | TracedStep::Related { earlier: false, .. })
+    };
+    if trace.left_out == 0 && !trace.steps.iter().any(is_call) {
+        return "No hook was called.";
+    }
+    "The recording does not have the calls: they began before it, or their requests are larger than 1 MiB."
 }
 
 fn shown(ShownCall { call, request, answer, changed }: &ShownCall, id: &str) -> Markup {
@@ -89,10 +104,10 @@ fn shown(ShownCall { call, request, answer, changed }: &ShownCall, id: &str) -> 
                 ", " (number(usage.instructions)) " instructions, " (print_bytes(usage.memory)) " of memory"
             }
         }
-        @if !changed.is_empty() {
+        @if !changed.text.is_empty() {
             details id={ "changed-" (id) } {
                 summary id={ "summary-" (id) } { "Changed since the call before" }
-                (json(changed, &format!("lines-{id}"), "Changed lines of the request"))
+                (text(changed, &format!("lines-{id}"), "Changed lines of the request"))
             }
         }
         div .columns {
@@ -128,7 +143,9 @@ fn readable(time: Timestamp, format: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use metahook_core::trace::{ReconcileTrace, TracedObject};
+    use std::sync::Arc;
+
+    use metahook_core::trace::TracedObject;
     use serde_json::json;
 
     use super::*;
@@ -154,7 +171,12 @@ mod tests {
         let call = json!({ "controller": "a", "parent": subject().parent, "hook": "sync", "nowNanos": 1_500_000_000, "request": "",
             "tookUs": 1200, "usage": { "instructions": 12345, "memory": 65536 } });
         let call = serde_json::from_value(call).unwrap();
-        ShownCall { call, request: shown_text(HOSTILE, 7), answer, changed: changed.to_owned() }
+        ShownCall { call, request: shown_text(HOSTILE, 7), answer, changed: shown_text(changed, 0) }
+    }
+
+    fn of_one(calls: Vec<ShownCall>, left_out: usize, trace: ReconcileTrace) -> RecordedCalls {
+        let reconciles = [Arc::new(RecordedReconcile { calls, left_out, trace })].into();
+        RecordedCalls { reconciles, ..RecordedCalls::default() }
     }
 
     fn shown_page(calls: &RecordedCalls) -> String {
@@ -167,8 +189,7 @@ mod tests {
             call(Ok(shown_text("{ \"children\": [] }", 0)), "- \"n\": 1"),
             call(Err(format!("HookTrap: {HOSTILE}")), ""),
         ];
-        let reconcile = RecordedReconcile { calls, trace: ReconcileTrace::default() };
-        let page = shown_page(&RecordedCalls { reconciles: [reconcile].into(), ..RecordedCalls::default() });
+        let page = shown_page(&of_one(calls, 3, ReconcileTrace::default()));
         assert!(!page.contains("<script>alert") && page.contains("HookTrap: &lt;script&gt;"), "{page}");
         assert!(
             page.contains("at 00:00:01.500Z in 1.2 ms, 12\u{202f}345 instructions, 64Ki of memory"),
@@ -176,6 +197,7 @@ mod tests {
         );
         assert!(page.contains("{ &quot;children&quot;: [] }") && page.contains("7 bytes more"), "{page}");
         assert_eq!(page.matches("Changed since the call before").count(), 1, "{page}");
+        assert!(page.contains("3 calls before are left out"), "{page}");
         assert!(
             page.contains("metahook record --controller compositecontroller/a n/a --reconciles 5"),
             "{page}"
@@ -191,8 +213,15 @@ mod tests {
             page.contains("There are 2 gaps") && page.contains("1 call or reconcile is not shown"),
             "{page}"
         );
-        let reconcile = RecordedReconcile { calls: Vec::new(), trace: ReconcileTrace::default() };
-        let page = shown_page(&RecordedCalls { reconciles: [reconcile].into(), ..RecordedCalls::default() });
+        let page = shown_page(&of_one(Vec::new(), 0, ReconcileTrace::default()));
         assert!(page.contains("No hook was called"), "{page}");
+        let hook = "sync".to_owned();
+        let called = TracedStep::Called { hook, older: false, took_us: 1, usage: None, error: None };
+        let trace = ReconcileTrace { steps: vec![called], ..ReconcileTrace::default() };
+        let page = shown_page(&of_one(Vec::new(), 0, trace));
+        assert!(
+            page.contains("The recording does not have the calls") && !page.contains("No hook"),
+            "{page}"
+        );
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn page(site: &Site, one: &OneController, filter: &ParentFilter) -> M
         }
         section #hooks data-live {
             h2 { "Hooks" }
-            (hooks(&shown.status.hooks))
+            (hooks(&shown.status.hooks, &shown.webhooks))
             @if let Some(running) = &shown.running { (charts(&running.calls)) }
         }
         section #groups data-live {
@@ -101,10 +101,16 @@ fn tone_of(condition: &Condition) -> Tone {
     }
 }
 
-fn hooks(hooks: &BTreeMap<String, HookStatus>) -> Markup {
-    if hooks.is_empty() {
-        return html! { p .quiet { "The status has no hooks: they are webhooks, or none is loaded." } };
+fn hooks(hooks: &BTreeMap<String, HookStatus>, webhooks: &BTreeMap<&str, String>) -> Markup {
+    html! {
+        @if hooks.is_empty() && webhooks.is_empty() { p .quiet { "The status has no hooks: none is loaded." } }
+        @for (name, url) in webhooks { p { (name) " hook: webhook " code { (url) } } }
+        @if !hooks.is_empty() { (table_of_hooks(hooks)) }
     }
+}
+
+/// The modules and scripts of a controller.
+fn table_of_hooks(hooks: &BTreeMap<String, HookStatus>) -> Markup {
     let used = |used: i64, limit: i64, print: fn(u64) -> String| {
         let print = |number: i64| print(u64::try_from(number).unwrap_or_default());
         html! {

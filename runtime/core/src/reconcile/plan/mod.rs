@@ -62,11 +62,11 @@ pub struct RolloutPlan {
     pub wait: Option<RolloutWait>,
 }
 
-/// Children of an answer that no operation of the plan writes.
+/// Children of an answer that the operations of the plan leave out.
 #[derive(Debug, Default)]
 pub struct UnwrittenChildren {
     pub unmanaged: Vec<UnmanagedChild>,
-    /// Observed copies of such children, which no operation deletes.
+    /// Observed children that the answer names in another version or without a namespace: no operation deletes them.
     pub held: HeldChildren,
     /// Children that cannot be written; the others are, and the reconcile fails at its end.
     pub failed: Vec<DesiredError>,
