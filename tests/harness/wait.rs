@@ -10,7 +10,7 @@ pub use binaries::elapsed::elapsed;
 pub type Seen<T> = Result<T, String>;
 
 /// Long enough for a busy machine with two cores; a test that passes never uses it up.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const PATIENCE: Duration = Duration::from_mins(3);
 
 const INTERVAL: Duration = Duration::from_millis(100);
 

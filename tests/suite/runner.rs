@@ -23,7 +23,7 @@ use crate::control_planes::{ControlPlanes, Place, Plane};
 const SIDE_BY_SIDE: usize = 6;
 
 /// A test that takes longer hangs.
-const LIMIT: Duration = Duration::from_mins(6);
+const LIMIT: Duration = Duration::from_mins(15);
 
 /// A test of an experiment's long form that takes longer hangs.
 const LONG_LIMIT: Duration = Duration::from_mins(20);
