@@ -17,7 +17,7 @@ pub(super) struct Entry {
     /// The strongest cause to run again that came while it was running.
     pub(super) meanwhile: Option<Cause>,
     pub(super) delay: Delay,
-    pub(super) tries: Tries,
+    pub(super) retry: KeptRetryState,
     /// The strongest cause that came since it was handed out.
     pub(super) since: Option<Cause>,
     pub(super) budget: SelfTriggerBudget,
@@ -30,14 +30,14 @@ pub(super) struct Entry {
 pub(super) struct Delay {
     pub(super) due: Option<Instant>,
     /// Time that passes does not let the key run until it is due.
-    pub(super) held: bool,
+    pub(super) only_when_due: bool,
     /// The key runs by then, with its tries reset.
     pub(super) reset_at: Option<Instant>,
 }
 
 /// The part of a key's state of retries that the queue keeps between two reconciles.
 #[derive(Default)]
-pub(super) struct Tries {
+pub(super) struct KeptRetryState {
     /// Failures in a row.
     pub(super) failures: u32,
     /// The key runs again because of its own last reconcile.
@@ -63,16 +63,18 @@ impl Entry {
             Outcome::NoEffect(_) | Outcome::PostponedAfterWrite(_) => self.budget.charge(time),
             Outcome::NextStep => self.budget.refund(),
             // The others in a row are bounded by their delays.
-            Outcome::Failed(_) if self.tries.failures == 0 => self.budget.charge(time),
+            Outcome::Failed(_) if self.retry.failures == 0 => self.budget.charge(time),
             Outcome::Settled(_) => self.budget.settled(),
             Outcome::Failed(_) | Outcome::Postponed(_) => {}
         }
         match outcome {
             Outcome::FollowUp | Outcome::FollowUpByClock => {
-                self.tries = Tries { failures: 0, self_triggered: !changed };
+                self.retry = KeptRetryState { failures: 0, self_triggered: !changed };
             }
-            Outcome::Settled(_) | Outcome::NoEffect(_) | Outcome::NextStep => self.tries = Tries::default(),
-            Outcome::Failed(_) => self.tries.failures = self.tries.failures.saturating_add(1),
+            Outcome::Settled(_) | Outcome::NoEffect(_) | Outcome::NextStep => {
+                self.retry = KeptRetryState::default();
+            }
+            Outcome::Failed(_) => self.retry.failures = self.retry.failures.saturating_add(1),
             Outcome::Postponed(_) | Outcome::PostponedAfterWrite(_) => {}
         }
     }
@@ -81,8 +83,8 @@ impl Entry {
     pub(super) fn is_idle(&self, time: Duration) -> bool {
         let waits = self.place.is_some() || self.running || self.delay.due.is_some();
         !waits
-            && self.tries.failures == 0
-            && !self.tries.self_triggered
+            && self.retry.failures == 0
+            && !self.retry.self_triggered
             && self.budget.is_full(time)
             && self.early.is_full(time)
     }

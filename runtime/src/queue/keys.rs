@@ -12,7 +12,7 @@ use metahook_core::pacing::self_triggered::{Pace, SelfTriggerBudget, SelfTrigger
 use metahook_core::reconcile::outcome::{Outcome, RetryState};
 use tokio::time::Instant;
 
-use crate::queue::entry::{Entry, Tries};
+use crate::queue::entry::{Entry, KeptRetryState};
 use crate::queue::figures::{Counts, QueueFigures};
 use crate::sync::lock;
 
@@ -91,21 +91,21 @@ impl<K: Ord + Hash + Clone> Keys<K> {
             let time = self.throttle.time(now);
             entry.budget.refill(time);
             entry.early.refill(time);
-            entry.tries.self_triggered = false;
+            entry.retry.self_triggered = false;
         }
         entry.caused(cause);
         if entry.running {
             entry.note(cause);
             return false;
         }
-        !(cause == Cause::Periodic && entry.delay.held) && self.wake(key, cause, now)
+        !(cause == Cause::Periodic && entry.delay.only_when_due) && self.wake(key, cause, now)
     }
 
     /// Queues a key that is not running. One that waits for its next try has a budget of its own for earlier ones: two hooks
     /// that never settle could call each other back for ever.
     fn wake(&mut self, key: K, cause: Cause, now: Instant) -> bool {
         let entry = self.entries.or_default(&key);
-        let waits = entry.place.is_none() && (entry.delay.held || entry.tries.failures > 0);
+        let waits = entry.place.is_none() && (entry.delay.only_when_due || entry.retry.failures > 0);
         if !waits || matches!(self.throttle.pace(entry.budget, now), Pace::At(_)) {
             return self.push(key, cause, now);
         }
@@ -235,7 +235,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         let Some(at) = at else { return };
         let entry = self.entries.or_default(&key);
         let reset_at = entry.delay.reset_at.filter(|reset_at| *reset_at > now);
-        entry.delay.held = true;
+        entry.delay.only_when_due = true;
         self.set_due(key, reset_at.map_or(at, |reset_at| reset_at.min(at)));
     }
 
@@ -244,7 +244,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
             self.due.remove(&(at, key.clone()));
             let entry = self.entries.or_default(&key);
             entry.delay.due = None;
-            entry.delay.held = false;
+            entry.delay.only_when_due = false;
             let resets = entry.delay.reset_at.is_some_and(|reset_at| reset_at <= now);
             match (entry.running, resets) {
                 // It waited for this as for a change.
@@ -277,10 +277,10 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         self.counts.began(&key, entry.queued_at.take(), now);
         let reset_at = entry.delay.reset_at.take();
         if reset_at.is_some() {
-            entry.tries = Tries::default();
+            entry.retry = KeptRetryState::default();
         }
         // This run is the one that it waited for.
-        let is_due = std::mem::take(&mut entry.delay.held) || entry.delay.due == reset_at;
+        let is_due = std::mem::take(&mut entry.delay.only_when_due) || entry.delay.due == reset_at;
         if is_due && let Some(at) = entry.delay.due.take() {
             self.due.remove(&(at, key.clone()));
         }
@@ -289,8 +289,8 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         let next = self.throttle.pace(next, now);
         let wait = if let Pace::At(at) = next { at.saturating_sub(time) } else { Duration::ZERO };
         let retry_state = RetryState {
-            failures: entry.tries.failures,
-            self_triggered: entry.tries.self_triggered,
+            failures: entry.retry.failures,
+            self_triggered: entry.retry.self_triggered,
             in_a_row: entry.budget.in_a_row(),
             others_changed: entry.since.take().is_some_and(|cause| cause <= Cause::Related),
             next,

@@ -44,7 +44,7 @@ fn added(recording: &mut CallRecording, answer: RecordedAnswer) -> Arc<RecordedC
     recording.add(&parent(), &[answer], (Instant::now(), Timestamp::UNIX_EPOCH)).unwrap()
 }
 
-/// A recording about `a` that servers have begun.
+/// A recording about `a` that servers run.
 fn recording() -> CallRecording {
     let mut recording = CallRecording::default();
     let calls = added(&mut recording, answer(Vec::new(), true));

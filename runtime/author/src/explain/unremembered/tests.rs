@@ -56,8 +56,8 @@ fn each_cause_has_its_own_message_with_what_to_do_next() {
         (child(Some("Bye b")), "Its owner is Bye b: if this is its parent, explain it; if a customize hook"),
         (child(None), "No controller owns it, so it is no child; if a customize hook"),
     ] {
-        let said = cause.to_string();
-        assert!(said.starts_with("Hello demo/a: ") && said.contains(says), "{said}");
+        let text = cause.to_string();
+        assert!(text.starts_with("Hello demo/a: ") && text.contains(says), "{text}");
     }
 }
 
@@ -159,8 +159,8 @@ fn a_controller_that_may_ignore_what_it_selects_is_told_apart() {
         (json!({ "hooks": { "sync": webhook, "customize": wasm } }), secret.clone(), secrets),
         (account, secret, none),
     ] {
-        let said = ignored(&spec, &id);
-        assert!(said.contains(says), "{spec}: {said}");
+        let text = ignored(&spec, &id);
+        assert!(text.contains(says), "{spec}: {text}");
     }
 }
 

@@ -155,8 +155,8 @@ impl Parents {
     pub(crate) fn failing(&self) -> (usize, Option<String>) {
         let settled = self.settled();
         let first = settled.failing().first_key_value().map(|(key, category)| {
-            let told = lock(&self.outcomes.first_failure);
-            let why = told.of(key, category).map_or_else(String::new, |why| format!(": {why}"));
+            let first_failure = lock(&self.outcomes.first_failure);
+            let why = first_failure.of(key, category).map_or_else(String::new, |why| format!(": {why}"));
             format!("{key} ({category}){why}")
         });
         (settled.failing().len(), first)
