@@ -164,7 +164,7 @@ mod tests {
         let said = String::from_utf8(out.0).unwrap();
         assert!(matches!(ended, Err(ExplainCommandError::Print(_))), "{ended:?}");
         assert!(
-            said.starts_with("Pod demo/a: it is there, ") && said.contains("explain its parent"),
+            said.starts_with("Pod demo/a: it is there, ") && said.contains("so it is no child"),
             "{said}"
         );
         assert_eq!(said.lines().count(), 1, "{said}");
