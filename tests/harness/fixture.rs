@@ -378,7 +378,7 @@ pub async fn prepare(plane: &ControlPlane) -> Result<()> {
     files.extend(GUEST_DEFINITIONS.iter().flat_map(|file| ["-f", file]));
     kubectl.run(&[&["apply", "--server-side"][..], &files].concat()).await?;
     define(&plane.client().await?, &known_kind()).await?;
-    let wait = ["wait", "--for=condition=Established", "--timeout=60s"];
+    let wait = ["wait", "--for=condition=Established", "--timeout=180s"];
     kubectl.run(&[&wait[..], &files].concat()).await.map(drop)
 }
 

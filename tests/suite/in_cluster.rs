@@ -38,7 +38,7 @@ pub(crate) async fn the_server_runs_as_a_pod_and_comes_back_after_kill_9(test: &
     for _ in ["install", "upgrade"] {
         types(&kubectl, "apply --server-side -k manifests").await?;
     }
-    types(&kubectl, "-n metacontroller rollout status statefulset/metacontroller --timeout=60s").await?;
+    types(&kubectl, "-n metacontroller rollout status statefulset/metacontroller --timeout=180s").await?;
     grant(test, &kubectl).await?;
     tutorial(&kubectl).await?;
     commands(&plane).await?;
@@ -69,7 +69,7 @@ async fn replicated(plane: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
     let kustomization = format!("resources: [{manifests}]\ncomponents: [{manifests}/leader-election]\n");
     std::fs::write(folder.join("kustomization.yaml"), kustomization)?;
     types(kubectl, &format!("apply --server-side -k {}", folder.display())).await?;
-    types(kubectl, "-n metacontroller rollout status statefulset/metacontroller --timeout=120s").await?;
+    types(kubectl, "-n metacontroller rollout status statefulset/metacontroller --timeout=300s").await?;
     let holder = "-n metacontroller get lease metacontroller -o=jsonpath={.spec.holderIdentity}";
     let leader = prints(kubectl, holder, |holder| holder.starts_with("metacontroller-")).await?;
     let pod = leader.split('_').next().unwrap_or_default();
@@ -95,7 +95,7 @@ pub(crate) async fn tutorial(kubectl: &Kubectl) -> Result<()> {
     let module = format!("--from-file=hook.wasm={}", paths::guest("hello")?.display());
     kubectl.run(&["-n", "hello", "create", "configmap", "hello-hook", &module]).await?;
     types(kubectl, "apply -f guests/hello/crd.yaml -f guests/hello/controller.yaml").await?;
-    types(kubectl, "wait --for=condition=Ready --timeout=60s cc/hello-controller").await?;
+    types(kubectl, "wait --for=condition=Ready --timeout=180s cc/hello-controller").await?;
     types(kubectl, "-n hello apply -f guests/hello/hello.yaml").await?;
     prints(kubectl, "-n hello logs your-name", |log| log == "Hello, Your Name!").await?;
     let patch = r#"--patch={"spec":{"who":"My Name"}}"#;

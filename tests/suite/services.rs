@@ -66,6 +66,6 @@ async fn install(kubectl: &Kubectl) -> Result<()> {
     let patch = format!("--patch={patch}");
     let line = ["-n", "metacontroller", "patch", "statefulset", "metacontroller", "--type=json", &patch];
     kubectl.run(&line).await?;
-    types(kubectl, "-n metacontroller rollout status statefulset/metacontroller --timeout=60s").await?;
+    types(kubectl, "-n metacontroller rollout status statefulset/metacontroller --timeout=180s").await?;
     Ok(())
 }

@@ -70,7 +70,7 @@ pub(crate) async fn metrics_and_alerts_are_those_of_the_manifests(test: &mut Fix
     fs::write(&file, json!({ "apiVersion": "v1", "kind": "List", "items": definitions() }).to_string())?;
     let file = file.display().to_string();
     kubectl.run(&["apply", "-f", &file]).await?;
-    kubectl.run(&["wait", "--for=condition=established", "--timeout=60s", "-f", &file]).await?;
+    kubectl.run(&["wait", "--for=condition=established", "--timeout=180s", "-f", &file]).await?;
 
     let on = |labels: Value| json!({ "enabled": true, "labels": labels });
     let values = json!({ "metrics": {

@@ -26,7 +26,7 @@ pub(crate) const MIGRATION: &str = "migration.md";
 const RELEASE: &str = "metacontroller";
 
 /// Longer than all waits of a release that works.
-const TIMEOUT: &str = "--timeout=100s";
+const TIMEOUT: &str = "--timeout=300s";
 
 const FINALIZERS: &str = "-n hello get helloworld your-name -o=jsonpath={.metadata.finalizers}";
 
@@ -71,7 +71,7 @@ pub(crate) async fn the_chart_is_installed_hosts_controllers_and_leaves_nothing_
             prints(&kubectl, &line, |left| left.is_empty() || left.starts_with("No resources found")).await;
         left.context("the release is uninstalled")?;
     }
-    types(&kubectl, "-n hello delete helloworld your-name --timeout=30s").await?;
+    types(&kubectl, "-n hello delete helloworld your-name --timeout=120s").await?;
     let crds = "get crd -o name";
     let left = types(&kubectl, crds).await?;
     ensure!(left.contains("compositecontrollers.metacontroller.k8s.io"), "controllers would be gone: {left}");
@@ -112,7 +112,7 @@ pub(crate) async fn the_chart_takes_over_from_metacontroller_with_its_definition
     // The controller that Metacontroller had takes a module now.
     store_hook(&kubectl).await?;
     types(&kubectl, "replace -f guests/hello/controller.yaml").await?;
-    types(&kubectl, "wait --for=condition=Ready --timeout=60s cc/hello-controller").await?;
+    types(&kubectl, "wait --for=condition=Ready --timeout=180s cc/hello-controller").await?;
     prints(&kubectl, "-n hello logs your-name", |log| log == "Hello, Your Name!").await?;
 
     desk.types(&rollback).await?;
@@ -170,7 +170,7 @@ async fn controllers(kubectl: &Kubectl) -> Result<String> {
     if crd.is_empty() {
         types(kubectl, "create namespace hello").await?;
         types(kubectl, "apply -f guests/hello/crd.yaml").await?;
-        types(kubectl, "wait --for=condition=Established --timeout=30s crd/helloworlds.example.com").await?;
+        types(kubectl, "wait --for=condition=Established --timeout=120s crd/helloworlds.example.com").await?;
         types(kubectl, "-n hello apply -f guests/hello/hello.yaml").await?;
         types(kubectl, "apply -f tests/suite/chart/controller.yaml").await?;
     }

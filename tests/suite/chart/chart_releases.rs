@@ -43,7 +43,7 @@ pub(crate) async fn a_release_of_metacontroller_is_upgraded_in_place_and_rolled_
         ensure!(uid(&back[0]) == uid(&before[0]), "the StatefulSet was made anew");
         let spec = &back[0]["spec"];
         ensure!(spec["template"] == before[0]["spec"]["template"], "{spec}");
-        helm.run(&["uninstall", &release, "-n", &release, "--wait", "--timeout=60s"]).await?;
+        helm.run(&["uninstall", &release, "-n", &release, "--wait", "--timeout=180s"]).await?;
     }
     let crds =
         types(&test.plane().kubectl(), "get crd compositecontrollers.metacontroller.k8s.io -o name").await?;
