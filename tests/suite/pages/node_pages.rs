@@ -55,7 +55,7 @@ pub(crate) async fn the_commands_about_the_servers_pod(plane: &ControlPlane) -> 
         }
     }
     types(&kubectl, "delete cc blind").await?;
-    ensure!(explained.len() == 4, "{explained:?}");
+    ensure!(explained.len() == 6, "{explained:?}");
     here.are_all_needed()?;
     Ok(explained)
 }
