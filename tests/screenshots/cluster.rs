@@ -107,12 +107,7 @@ impl Cluster {
         for replicas in [4, 5] {
             let shown = json!(replicas.to_string());
             apps.merge("cart", &json!({ "spec": { "replicas": replicas } })).await?;
-            until("the child follows", PATIENCE, async || {
-                let child = children.find("cart-webapp").await?.context("it is gone")?;
-                let is = child["data"]["replicas"] == shown;
-                Ok(if is { Ok(()) } else { Err(child.to_string()) })
-            })
-            .await?;
+            children.until("cart-webapp", "changed", |child| child["data"]["replicas"] == shown).await?;
         }
         Ok(())
     }

@@ -41,9 +41,7 @@ impl PageError {
             | Self::Status(StatusError::Find(FindError::NotFound(_))) => StatusCode::NOT_FOUND,
             Self::Status(StatusError::Request(error) | StatusError::Find(FindError::Request(error)))
             | Self::Explain(ExplainError::Request(error)) => of_request(error),
-            Self::Inspect(error)
-            | Self::Explain(ExplainError::Inspect(error))
-            | Self::Record(RecorderError::Inspect(error)) => of_inspection(error),
+            Self::Inspect(error) | Self::Explain(ExplainError::Inspect(error)) => of_inspection(error),
             Self::LateApiServer { .. } | Self::LateServers { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Status(_) | Self::Explain(_) | Self::Record(_) => StatusCode::BAD_GATEWAY,

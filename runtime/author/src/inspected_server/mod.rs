@@ -190,9 +190,9 @@ impl Inspector {
         let gvk = Gvk::new("v1", "Pod");
         let pods = Resource { gvk, plural: "pods".into(), namespaced: true, has_status: true };
         let selected = self.api.list_selected(&pods, &self.server_namespace, SELECTOR).await?;
-        let labelled: Vec<_> = running(&selected).map(|pod| ServerPod::of(&pod)).collect();
-        if !labelled.is_empty() {
-            return Ok(labelled);
+        let servers: Vec<_> = running(&selected).map(|pod| ServerPod::of(&pod)).collect();
+        if !servers.is_empty() {
+            return Ok(servers);
         }
         let all = self.api.list_objects_in(&pods, &self.server_namespace).await?;
         Ok(running(&all).filter(is_inspected).map(|pod| ServerPod::of(&pod)).collect())
@@ -248,6 +248,22 @@ fn is_unknown_user<T>(answer: &Result<T, ServerError>) -> bool {
 }
 
 #[cfg(test)]
+impl Inspector {
+    /// An inspector whose servers are in the namespace `n`.
+    pub(crate) fn for_tests(api: ApiClient) -> Self {
+        Self {
+            api,
+            kubeconfig: None,
+            context: None,
+            kubectl: PathBuf::new(),
+            address: None,
+            server_namespace: "n".to_owned(),
+            token_file: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use http::Response;
     use metahook_server::cluster::fake::answering;
@@ -279,15 +295,7 @@ mod tests {
             let items: Vec<_> = pods.iter().filter(|pod| !selects || is_labelled(pod)).collect();
             Some(Response::new(json!({ "metadata": {}, "items": items }).to_string()))
         });
-        Inspector {
-            api,
-            kubeconfig: None,
-            context: None,
-            kubectl: PathBuf::new(),
-            address: None,
-            server_namespace: "n".to_owned(),
-            token_file: None,
-        }
+        Inspector::for_tests(api)
     }
 
     async fn found(pods: Vec<Value>) -> Vec<String> {
@@ -299,8 +307,8 @@ mod tests {
         let flag = "--inspection-address=127.0.0.1:9797";
         let others = || vec![pod("other", "web", "Running", ""), pod("renamed", "hooks", "Running", flag)];
         for label in ["metacontroller", "metacontroller-helm"] {
-            let labelled = [pod("server", label, "Running", ""), pod("old", label, "Succeeded", "")];
-            assert_eq!(found(others().into_iter().chain(labelled).collect()).await, ["server"], "{label}");
+            let servers = [pod("server", label, "Running", ""), pod("old", label, "Succeeded", "")];
+            assert_eq!(found(others().into_iter().chain(servers).collect()).await, ["server"], "{label}");
         }
         assert_eq!(found(others()).await, ["renamed"]);
         let ended = pod("old", "metacontroller", "Succeeded", flag);

@@ -94,10 +94,7 @@ impl Recorder {
         with_secrets: bool,
     ) -> Result<Self, RecorderError> {
         let (id, controller) = find(&inspector.api, controller).await?;
-        let mut more = vec![
-            ("number", format!("{:016x}", getrandom::u64()?)),
-            ("withSecrets", with_secrets.to_string()),
-        ];
+        let mut more = vec![("number", new_number()?), ("withSecrets", with_secrets.to_string())];
         if let Some((name, namespace)) = parent {
             let Key { namespace, name } = parent_of(&inspector, &controller, name, namespace).await?;
             more.extend([("parentNamespace", namespace.to_string()), ("parentName", name.to_string())]);
@@ -240,6 +237,11 @@ impl Recorder {
         let wanted = all.iter().filter(|one| kinds.iter().any(|kind| defines(one, kind)));
         Ok(wanted.map(written_by_authors).collect())
     }
+}
+
+/// A number for a recording that no other one has.
+pub(crate) fn new_number() -> Result<String, RecorderError> {
+    Ok(format!("{:016x}", getrandom::u64()?))
 }
 
 /// The parent of this name, which is there.

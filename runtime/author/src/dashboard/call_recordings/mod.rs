@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use crate::line_diff;
-use crate::record::reconciles::RecorderError;
+use crate::record::reconciles::{RecorderError, new_number};
 
 const MAX_RECONCILES: usize = 10;
 
@@ -138,7 +138,7 @@ impl CallRecordings {
             let (number, recording) = (asked.number.clone(), Arc::clone(&asked.recording));
             return Ok(RecordingQuestion { number, recording, ended: Vec::new() });
         }
-        let number = format!("{:016x}", getrandom::u64()?);
+        let number = new_number()?;
         let is_silent = |asked: &AskedRecording| now.saturating_duration_since(asked.asked) > MAX_SILENCE;
         let ended = self.0.extract_if(|_, asked| is_silent(asked));
         let ended = ended.map(|(subject, asked)| (subject, asked.number)).collect();

@@ -1,5 +1,3 @@
-use std::path::PathBuf;
-
 use http::Response;
 use metahook_core::object::id::{Gvk, Key, Resource};
 use metahook_server::cluster::fake::answering;
@@ -83,15 +81,7 @@ async fn ask(controllers: [Value; 2]) -> Unremembered {
         };
         Some(Response::new(answer.to_string()))
     });
-    let inspector = Inspector {
-        api,
-        kubeconfig: None,
-        context: None,
-        kubectl: PathBuf::new(),
-        address: None,
-        server_namespace: "n".to_owned(),
-        token_file: None,
-    };
+    let inspector = Inspector::for_tests(api);
     Explainer { inspector, namespace: "demo".to_owned() }.unremembered(&id()).await.unwrap()
 }
 

@@ -68,8 +68,8 @@ impl Parents {
         let Some(parent) = self.data.parents.get(parent) else { return };
         self.note_warned(hooks, &parent.key, op, texts.first());
         let (id, mut all) = (op.id(), lock(&self.warnings.reported));
-        let known = all.or_default(&parent.key);
-        for text in texts.iter().filter(|text| known.is_new(hooks, &id.resource.gvk.kind, text)) {
+        let reported = all.or_default(&parent.key);
+        for text in texts.iter().filter(|text| reported.is_new(hooks, &id.resource.gvk.kind, text)) {
             let message = format!("{} {id}: the API server warns: {text}", op.verb());
             self.data.recorder.record(&parent, EventReason::ApiWarning, &message);
         }
