@@ -14,7 +14,7 @@ use metahook_server::cluster::dry_run::DefinitionsError;
 use metahook_server::cluster::transport::READ_TIMEOUT;
 
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "A cluster that is asked; nothing is written to it")]
+#[command(next_help_heading = "Cluster for definitions of kinds; the command changes nothing in it")]
 pub struct ClusterFlags {
     /// Ask the cluster of this kubeconfig; else, where --context is given, of $KUBECONFIG or ~/.kube/config.
     #[arg(long, value_name = "FILE", requires = "file", value_parser = OsStringValueParser::new().map(PathBuf::from))]
@@ -59,7 +59,7 @@ pub struct InspectFlags {
     /// Namespace of the server.
     #[arg(long, value_name = "NAMESPACE", default_value = "metacontroller")]
     pub server_namespace: String,
-    /// File with the token of a user who may get the object or the controller. When absent that of the kubeconfig, else one that is made for the server's ServiceAccount.
+    /// File with the token of a user who may get the object or the controller. When absent, the command uses the token of the kubeconfig, or else makes one for the server's ServiceAccount.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     #[command(flatten)]
@@ -69,10 +69,10 @@ pub struct InspectFlags {
 /// Flags of [`InspectFlags`] for a command that reads the cluster alone: the same command line serves it and its siblings.
 #[derive(Debug, Clone, Default, Args)]
 pub struct UnaskedServerFlags {
-    /// Accepted as by `metahook status`; what this command shows is in the cluster, so that the server is not asked.
+    /// Has no effect here; accepted because `metahook status` has it.
     #[arg(long, value_name = "ADDRESS")]
     pub server: Option<String>,
-    /// Accepted as by `metahook status`, and not read.
+    /// Has no effect here; accepted because `metahook status` has it.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }

@@ -9,7 +9,7 @@ use crate::Cli;
 
 #[derive(Debug, Args)]
 pub struct Completions {
-    /// The shell that is to complete.
+    /// The shell that the script is for.
     #[arg(value_name = "SHELL", value_enum)]
     pub shell: Shell,
 }

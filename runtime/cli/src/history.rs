@@ -20,7 +20,7 @@ pub struct HistoryFlags {
     /// Name of the controller; `compositecontroller/NAME` where there is a DecoratorController of that name, too.
     #[arg(value_name = "CONTROLLER")]
     pub controller: String,
-    /// Namespace of the server, where it keeps versions. When absent metacontroller; where nothing is kept there, the only other namespace with versions that the controller's status names.
+    /// Namespace of the server, where it keeps versions. When absent, metacontroller. If it has no versions, the only other namespace with versions that the controller's status names.
     #[arg(long, value_name = "NAMESPACE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub server_namespace: Option<String>,
     #[command(flatten)]

@@ -11,7 +11,7 @@ use crate::Cli;
 
 #[derive(Debug, Args)]
 pub struct Man {
-    /// Writes a page for each command into this folder, which is made where it is missing: metahook.1, metahook-run.1, ...
+    /// Write a page for each command into this folder: metahook.1, metahook-run.1, ... The command creates a folder that is missing.
     #[arg(long, value_name = "FOLDER", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub dir: Option<PathBuf>,
 }

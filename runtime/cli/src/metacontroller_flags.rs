@@ -22,7 +22,7 @@ pub struct MetacontrollerFlags {
     /// json or console: as --log-format json or text.
     #[arg(long, value_name = "ENCODER", value_parser = ["json", "console"])]
     pub zap_encoder: Option<String>,
-    /// debug, info, error or a number: as --log-level. From 5 on with what a write changes, from 6 on with what hooks are asked and answer; values of Secrets are hidden.
+    /// debug, info, error or a number: as --log-level. From 5 on, the log shows what each write changes; from 6 on, also requests to hooks and their answers. Values of Secrets are hidden.
     #[arg(long, value_name = "LEVEL")]
     pub zap_log_level: Option<String>,
     /// Log as text, at the level debug.

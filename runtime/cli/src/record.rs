@@ -42,7 +42,7 @@ pub struct Record {
     /// With --reconciles: address of the server's --inspection-address; when absent a port of its Pod is forwarded, by kubectl.
     #[arg(long, value_name = "ADDRESS", requires = "reconciles")]
     pub server: Option<String>,
-    /// With --reconciles: file with the token of a user who may update the controller. When absent that of the kubeconfig, else one that is made for the server's ServiceAccount.
+    /// With --reconciles: file with the token of a user who may update the controller. When absent, the command uses the token of the kubeconfig, or else makes one for the server's ServiceAccount.
     #[arg(long, value_name = "FILE", requires = "reconciles")]
     pub token_file: Option<PathBuf>,
 }

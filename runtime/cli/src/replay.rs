@@ -38,7 +38,7 @@ pub struct Replay {
     /// A folder that the hook may read, for example `/etc/greeting=./greeting`; several times for several.
     #[arg(long, value_name = "PATH=FOLDER", value_parser = mount)]
     pub mount: Vec<MountFlag>,
-    /// Make no call, but write each call that was answered as a case of `metahook test` into this folder: its request, its answer, its clock and its random numbers; beside the cases the controller, its definitions and its hooks, unless a controller.yaml lies beside the folder. Nothing that is there is written over.
+    /// Make no call, but write each answered call as a case of `metahook test` into this folder: its request, answer, clock and random numbers. Beside the cases the command writes the controller, its definitions and its hooks, unless a controller.yaml lies beside the folder. It overwrites no file.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["module", "mount", "output"], value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub as_case: Option<PathBuf>,
     #[command(flatten)]

@@ -63,13 +63,13 @@ pub struct Serve {
     /// Redirects of webhooks that are followed, never from https to http.
     #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
     pub webhook_redirects: RedirectPolicy,
-    /// Reconciles of a parent that its own writes trigger, before there is one every 10 s; another client's change to its spec, labels or annotations gives them all back.
+    /// After this many reconciles that its own writes triggered, a parent gets one every 10 s. A change of its spec, labels or annotations by another client resets the count.
     #[arg(long, value_name = "N", default_value_t = SelfTriggerLimits::default().max, value_parser = clap::value_parser!(u32).range(1..))]
     pub self_triggered_max: u32,
     /// Reconciles per second of each controller that are beyond the tenth of their parents.
     #[arg(long, value_name = "N", default_value_t = SelfTriggerLimits::default().rate, value_parser = clap::value_parser!(u32).range(1..))]
     pub self_triggered_rate: u32,
-    /// One in so many triggers of settled parents calls the hook all the same and compares the answers; 0 turns it off.
+    /// Check that hooks are pure: at one in N triggers of settled parents the server calls the hook although nothing changed, and compares the answers; 0 turns this off.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub purity_check: u64,
     /// Gives hooks other random numbers at each call, so that there are hooks that answer differently.
