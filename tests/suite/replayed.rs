@@ -257,7 +257,12 @@ async fn refuses(test: &mut Fixture, server: SocketAddr) -> Result<()> {
     kubectl.run(&["delete", "clusterrole", &role]).await?;
 
     let whole = fs::read_to_string(scratch.join(format!("{name}-open")))?;
-    fs::write(scratch.join(format!("{name}-cut")), whole.get(..whole.len() - 20).context("short")?)?;
+    // As `kill -9` leaves it: the hooks are in the file before their calls.
+    let first_call = whole.find("\n{\"call\"").context("no call is recorded")? + 1;
+    let next =
+        whole.get(first_call..).and_then(|rest| rest.find('\n')).context("nothing follows the call")?;
+    let cut = whole.get(..first_call + next + 10).context("nothing follows the call")?;
+    fs::write(scratch.join(format!("{name}-cut")), cut)?;
     let (code, said) = replay(test, "cut", &[]).await?;
     ensure!(code == Some(0) && said.contains("the recording is cut off"), "{code:?} {said}");
     fs::write(scratch.join(format!("{name}-other")), whole.replacen("\"format\":1", "\"format\":9", 1))?;

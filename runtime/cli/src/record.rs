@@ -128,7 +128,7 @@ impl Record {
         let max = usize::try_from(max).unwrap_or(usize::MAX);
         // Where the server does not let this user record, no file is left.
         let mut first = Vec::new();
-        recorder.begin(&mut first)?;
+        let mut remarks = recorder.begin(&mut first).await?;
         recorder.fetch(max, &mut first).await?;
         let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         let mut file = open.map_err(|source| RecordCommandError::File { path: path.clone(), source })?;
@@ -141,7 +141,8 @@ impl Record {
         let fetched = until_signal(fetching).await;
         drop(step);
         // What is there can be replayed, whatever ended it.
-        let (ending, remarks) = recorder.end(&mut file).await?;
+        let (ending, last) = recorder.end(&mut file).await?;
+        remarks.extend(last);
         for remark in remarks {
             writeln!(say, "{}", escape(&remark))?;
         }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
+use std::mem;
 use std::time::{Duration, Instant};
 
 use metahook_core::bundle::{children_of, modules_of, parents_of};
@@ -69,8 +70,17 @@ pub struct Recorder {
     outage: Outage,
     /// Times that the recording began.
     beginnings: usize,
-    digests: BTreeSet<String>,
+    hooks: CalledHooks,
     ending: Ending,
+}
+
+/// Digests of the hooks whose calls are in the file.
+#[derive(Default)]
+struct CalledHooks {
+    /// Their modules and scripts are in the file.
+    written: BTreeSet<String>,
+    /// Their modules and scripts were not stored when they were looked for.
+    missing: BTreeSet<String>,
 }
 
 /// An outage of the servers: since when none answers, and since when none runs the controller.
@@ -80,6 +90,12 @@ struct Outage {
     unanswered: Option<Instant>,
     /// Since when no server runs the controller.
     unhosted: Option<Instant>,
+}
+
+impl CalledHooks {
+    fn is_new(&self, digest: &String) -> bool {
+        !self.written.contains(digest) && !self.missing.contains(digest)
+    }
 }
 
 impl Recorder {
@@ -109,22 +125,32 @@ impl Recorder {
             has_asked: false,
             outage: Outage::default(),
             beginnings: 0,
-            digests: BTreeSet::new(),
+            hooks: CalledHooks::default(),
             ending,
         })
     }
 
-    /// Writes the first line.
+    /// Writes the first line, and the definitions of the kinds. Gives back remarks.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn begin(&self, out: &mut impl Write) -> Result<(), RecorderError> {
+    pub async fn begin(&self, out: &mut impl Write) -> Result<Vec<String>, RecorderError> {
         let beginning = Beginning {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             controller: format!("{} {}", self.object.kind, self.object.name),
         };
-        Ok(writeln!(out, "{}", RecordedLine::Recording(beginning).print())?)
+        writeln!(out, "{}", RecordedLine::Recording(beginning).print())?;
+        let mut remarks = Vec::new();
+        match self.definitions().await {
+            Ok(definitions) => {
+                for definition in definitions {
+                    writeln!(out, "{}", RecordedLine::Definition(Box::new(definition)).print())?;
+                }
+            }
+            Err(error) => remarks.push(format!("the definitions of its kinds are left out: {error}")),
+        }
+        Ok(remarks)
     }
 
     /// Writes the lines that have come, until so many reconciles are written; waits a moment before. How many there are.
@@ -132,7 +158,7 @@ impl Recorder {
     /// # Errors
     /// The server does not answer, or does not let this user record.
     pub async fn fetch(&mut self, max: usize, out: &mut impl Write) -> Result<usize, RecorderError> {
-        if std::mem::replace(&mut self.has_asked, true) {
+        if mem::replace(&mut self.has_asked, true) {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
         let question = Question { path: RECORDING, object: &self.object, more: &self.more };
@@ -158,6 +184,7 @@ impl Recorder {
         }
         self.beginnings += answers.iter().filter(|answer| answer.began).count();
         self.ending.lost += answers.iter().map(|answer| answer.lost).sum::<usize>();
+        let (mut lines, mut new_digests) = (Vec::new(), BTreeSet::new());
         for line in answers.iter().flat_map(|answer| &answer.lines) {
             if self.ending.reconciles >= max {
                 break;
@@ -165,53 +192,60 @@ impl Recorder {
             match serde_json::from_str(line).map_err(RecorderError::Line)? {
                 RecordedLine::Call(call) => {
                     self.ending.calls += 1;
-                    self.digests.extend(call.digest);
+                    new_digests.extend(call.digest.filter(|digest| self.hooks.is_new(digest)));
                 }
                 RecordedLine::Reconcile(_) => self.ending.reconciles += 1,
                 _ => {}
             }
+            lines.push(line);
+        }
+        // While they are stored. Before the calls: a file that is cut off has the hooks of all its calls.
+        if !new_digests.is_empty() {
+            self.hooks.missing.append(&mut new_digests);
+            self.write_hooks(out).await?;
+        }
+        for line in lines {
             writeln!(out, "{line}")?;
         }
         Ok(self.ending.reconciles)
     }
 
-    /// Writes what the calls need to be made again, and the last line. Gives back remarks.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub async fn end(mut self, out: &mut impl Write) -> Result<(Ending, Vec<String>), RecorderError> {
+    /// Writes the hooks that are missing, as the cluster stores them now. Gives back remarks.
+    async fn write_hooks(&mut self, out: &mut impl Write) -> Result<Vec<String>, RecorderError> {
         let mut remarks = Vec::new();
-        self.more.push(("end", true.to_string()));
-        let question = Question { path: RECORDING, object: &self.object, more: &self.more };
-        // Else the server ends it after half a minute.
-        drop(self.inspector.ask::<RecordedAnswer>(&mut self.servers, question).await);
         for (place, _) in modules_of(&self.controller) {
-            let stored = stored_bytes(&self.inspector.api, &place).await;
-            let stored = match stored {
+            let stored = match stored_bytes(&self.inspector.api, &place).await {
                 Ok(stored) => stored,
                 Err(error) => {
                     remarks.push(error_chain(&error));
                     continue;
                 }
             };
-            let digest = unpack(stored.clone(), &ModuleBounds::default());
-            let digest = digest.map(|bytes| Digest::of(&bytes).to_string()).unwrap_or_default();
-            if self.digests.remove(&digest) {
-                let hook = RecordedHook::new(digest, place.key, place.language, &stored);
+            let unpacked = unpack(stored.clone(), &ModuleBounds::default());
+            let digest = unpacked.map(|bytes| Digest::of(&bytes).to_string()).unwrap_or_default();
+            if self.hooks.missing.remove(&digest) {
+                let hook = RecordedHook::new(digest.clone(), place.key, place.language, &stored);
                 writeln!(out, "{}", RecordedLine::Hook(hook).print())?;
+                self.hooks.written.insert(digest);
             }
         }
-        remarks.extend(self.digests.iter().map(|digest| {
+        Ok(remarks)
+    }
+
+    /// Writes the hooks that are still missing, and the last line. Gives back remarks.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub async fn end(mut self, out: &mut impl Write) -> Result<(Ending, Vec<String>), RecorderError> {
+        self.more.push(("end", true.to_string()));
+        let question = Question { path: RECORDING, object: &self.object, more: &self.more };
+        // Else the server ends it after half a minute.
+        drop(self.inspector.ask::<RecordedAnswer>(&mut self.servers, question).await);
+        let none_missing = self.hooks.missing.is_empty();
+        let mut remarks = if none_missing { Vec::new() } else { self.write_hooks(out).await? };
+        remarks.extend(mem::take(&mut self.hooks.missing).into_iter().map(|digest| {
             format!("the version {digest} is no longer stored: `metahook replay` needs its file (--module)")
         }));
-        match self.definitions().await {
-            Ok(definitions) => {
-                for definition in definitions {
-                    writeln!(out, "{}", RecordedLine::Definition(Box::new(definition)).print())?;
-                }
-            }
-            Err(error) => remarks.push(format!("the definitions of its kinds are left out: {error}")),
-        }
         if self.beginnings > 1 {
             remarks.push(format!(
                 "{} gaps: a server started anew, or was not asked for half a minute",
