@@ -17,7 +17,10 @@ use metahook_server::cluster::objects::RequestError;
 use crate::controllers::{KINDS, resource};
 use crate::inspected_server::{InspectError, Inspector, Question, ServerError, Servers};
 use crate::object_names::{self, NameError, object_id, served};
-pub(crate) use text::{duration, end, is_planned_anew, name, readable_time, repeated, rows, settled};
+pub(crate) use text::{
+    duration, end, failure_summaries, is_mended, is_planned_anew, name, readable_time, repeated, rows,
+    settled,
+};
 pub use text::{print, print_following, print_gaps};
 pub use unremembered::{Stopped, Unremembered};
 

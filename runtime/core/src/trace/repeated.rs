@@ -44,6 +44,9 @@ fn hash_timeless(step: &TracedStep, all: &mut impl Hasher) {
         TracedStep::Related { earlier, rules, objects, found, error, took_us: _, usage: _ } => {
             (earlier, rules, objects, found, error).hash(all);
         }
+        TracedStep::Wrote { verb, object, reason, warnings, end, took_us: _ } => {
+            (verb, object, reason, warnings, end).hash(all);
+        }
         other => other.hash(all),
     }
 }
@@ -63,7 +66,10 @@ mod tests {
             "began": "2026-11-27T10:20:31.120Z",
             "tookUs": 5,
             "cause": "retry 7",
-            "steps": [{"step": "called", "hook": "sync", "tookUs": 3, "error": "it trapped"}],
+            "steps": [
+                {"step": "called", "hook": "sync", "tookUs": 3, "error": "it trapped"},
+                {"step": "wrote", "verb": "status", "object": {"group": "e", "resource": "ps", "kind": "P", "name": "p"}, "tookUs": 3, "end": "changed"},
+            ],
             "end": {"failed": "it trapped"},
             "nextUs": 9,
         });
@@ -80,6 +86,7 @@ mod tests {
             ("/nextUs", json!(70)),
             ("/cause", json!("retry 8")),
             ("/steps/0/tookUs", json!(70)),
+            ("/steps/1/tookUs", json!(70)),
         ] {
             assert_eq!(hash_of(|trace| *trace.pointer_mut(at).unwrap() = other.clone()), usual, "{at}");
         }
@@ -87,6 +94,7 @@ mod tests {
             ("/cause", json!("spec changed")),
             ("/resourceVersion", json!("8")),
             ("/steps/0/error", json!("it ran out of memory")),
+            ("/steps/1/verb", json!("replace")),
             ("/end", json!("wrote")),
         ] {
             assert_ne!(hash_of(|trace| *trace.pointer_mut(at).unwrap() = other.clone()), usual, "{at}");

@@ -82,7 +82,7 @@ pub fn step_span(step: &TracedStep) -> SpanFacts {
         TracedStep::Unknown => ("unknown step".to_owned(), Vec::new(), None),
         TracedStep::RecordedDeletions => ("record deletions".to_owned(), Vec::new(), None),
         TracedStep::Tried { object: id } => ("dry run".to_owned(), object(id), None),
-        TracedStep::Wrote { verb, object: id, reason, warnings, end } => {
+        TracedStep::Wrote { verb, object: id, reason, warnings, end, took_us: _ } => {
             let (end, error) = match end {
                 TracedWriteEnd::Changed => ("changed", None),
                 TracedWriteEnd::NoEffect => ("no effect", None),

@@ -69,6 +69,8 @@ pub enum TracedStep {
     Wrote {
         verb: String,
         object: TracedObject,
+        #[serde(default)]
+        took_us: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         /// Warnings of the API server.
@@ -167,6 +169,7 @@ impl TracedStep {
             Step::Wrote { verb, id, reason, warnings, end } => Self::Wrote {
                 verb: (*verb).to_owned(),
                 object: TracedObject::of(id),
+                took_us,
                 reason: reason.as_deref().map(message),
                 warnings: warnings.iter().map(|warning| message(warning)).collect(),
                 end: TracedWriteEnd::of(end),

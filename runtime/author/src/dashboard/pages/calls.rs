@@ -74,7 +74,7 @@ fn article(
     let id = id_part(&trace.began);
     html! {
         article {
-            (heading(trace))
+            (heading(trace, false))
             @if !trace.cause.is_empty() { p { strong { (trace.whole_cause()) } } }
             @if calls.is_empty() { p .quiet { (without_calls(trace)) } }
             @if *left_out > 0 { p .quiet { (counted(*left_out, "call before is", "calls before are")) " left out." } }

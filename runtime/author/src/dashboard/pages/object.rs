@@ -9,7 +9,10 @@ use metahook_core::trace::{Explained, ReconcileTrace, TraceEnd, TracedObject};
 use super::site::Site;
 use super::terminal::commands;
 use super::{Tone, badge, id_part, layout};
-use crate::explain::{duration, end, is_planned_anew, name, readable_time, repeated, rows, settled};
+use crate::explain::{
+    duration, end, failure_summaries, is_mended, is_planned_anew, name, readable_time, repeated, rows,
+    settled,
+};
 
 /// Rows of what was asked; the others are what was decided and written.
 const ASKED: [&str; 6] = ["related", "rule", "call", "read", "finalizers", "next"];
@@ -32,11 +35,11 @@ pub(crate) fn page(site: &Site, object: &TracedObject, explained: &Explained) ->
                 }
             }
             @if explained.reconciles.is_empty() && explained.hidden_parents == 0 {
-                p { "The server remembers no reconcile of this object, or of a parent that wrote it. It remembers the latest ones since it started, and the first hundred children of each. Triggers that change nothing leave no trace." }
+                p { "The server remembers no reconcile of this object, or of a parent that wrote it. It remembers the latest ones since it started, and the first hundred children of each. Triggers that change nothing leave no trace. The first command below asks the cluster for the reason." }
             }
-            @for (nth, trace) in explained.reconciles.iter().enumerate() {
-                @let later = explained.reconciles.get(..nth).unwrap_or_default();
-                (reconcile(site, object, trace, later))
+            @for summary in failure_summaries(object, &explained.reconciles) { p { (summary) } }
+            @for nth in 0..explained.reconciles.len() {
+                (reconcile(site, object, &explained.reconciles, nth))
             }
         }
         (commands(&site.terminal.of_object(object)))
@@ -50,8 +53,10 @@ fn controllers_of<'a>(object: &TracedObject, explained: &'a Explained) -> BTreeS
     own.filter_map(|trace| trace.controller.split_once(' ')).collect()
 }
 
-/// `later`: the reconciles that began after it.
-fn reconcile(site: &Site, object: &TracedObject, trace: &ReconcileTrace, later: &[ReconcileTrace]) -> Markup {
+/// The one of this number, of all reconciles of the page, the latest of which comes first.
+fn reconcile(site: &Site, object: &TracedObject, all: &[ReconcileTrace], nth: usize) -> Markup {
+    let Some(trace) = all.get(nth) else { return html! {} };
+    let later = all.get(..nth).unwrap_or_default();
     let rows = rows(trace, is_planned_anew(trace, later));
     let (asked, done): (Vec<_>, Vec<_>) = rows.iter().partition(|(what, _)| is_asked(what));
     // A new reconcile comes before this one, so its position is no name.
@@ -61,7 +66,7 @@ fn reconcile(site: &Site, object: &TracedObject, trace: &ReconcileTrace, later: 
             @if let Some(count) = trace.settled.as_ref().filter(|_| trace.end == TraceEnd::Unchanged) {
                 p .quiet { (settled(count)) }
             }
-            (heading(trace))
+            (heading(trace, is_mended(all, nth)))
             p {
                 (trace.controller)
                 @if !trace.parent.is(object) {
@@ -78,8 +83,8 @@ fn reconcile(site: &Site, object: &TracedObject, trace: &ReconcileTrace, later: 
     }
 }
 
-/// When a reconcile began, and how it ended.
-pub(super) fn heading(trace: &ReconcileTrace) -> Markup {
+/// When a reconcile began, and how it ended. `is_mended`: a later one of its parent went well.
+pub(super) fn heading(trace: &ReconcileTrace, is_mended: bool) -> Markup {
     let tone = match &trace.end {
         TraceEnd::Unchanged => Tone::Quiet,
         TraceEnd::Wrote => Tone::Good,
@@ -90,6 +95,7 @@ pub(super) fn heading(trace: &ReconcileTrace) -> Markup {
         h2 {
             time datetime=(trace.began) { (readable_time(&trace.began)) }
             " " (badge(tone, end(&trace.end)))
+            @if is_mended { " mended since" }
             span .quiet { " in " (duration(trace.took_us)) (repeated(trace)) }
         }
     }
@@ -195,6 +201,16 @@ mod tests {
         let page = shown(&[many, one]);
         let said = " in 0.0 ms; the same 212 times since 2026-11-27 09:00:00.000Z</span>";
         assert_eq!((page.matches(said).count(), page.matches(" in 0.0 ms</span>").count()), (1, 1), "{page}");
+    }
+
+    #[test]
+    fn a_failure_that_was_mended_is_told_from_one_that_lasts() {
+        let ended = |began: &str, end: TraceEnd| ReconcileTrace { end, ..trace(began) };
+        let (failed, began) = (|| TraceEnd::Failed("it trapped".to_owned()), "2026-11-27T10:00:00.000Z");
+        let page = shown(&[ended("2026-11-27T10:00:01.000Z", failed()), ended(began, failed())]);
+        assert!(page.contains("fails now, at least 2 times since") && !page.contains("mended"), "{page}");
+        let page = shown(&[ended("2026-11-27T10:00:01.000Z", TraceEnd::Wrote), ended(began, failed())]);
+        assert!(page.contains("no failure since") && page.contains("mended since"), "{page}");
     }
 
     #[test]

@@ -34,13 +34,9 @@ impl Terminal {
     pub(super) fn of_object(&self, object: &TracedObject) -> Vec<String> {
         let TracedObject { group, resource, namespace, name, .. } = object;
         let kind = quoted(&full_plural(resource, group));
-        let (place, flag) = if namespace.is_empty() {
-            (quoted(name), String::new())
-        } else {
-            (quoted(&format!("{namespace}/{name}")), format!("-n {} ", quoted(namespace)))
-        };
+        let flag = if namespace.is_empty() { String::new() } else { format!("-n {} ", quoted(namespace)) };
         vec![
-            self.metahook(&format!("explain --follow {kind} {place}")),
+            self.metahook(&format!("explain --follow {kind} {}", quoted(&object.key().to_string()))),
             self.kubectl(&format!("{flag}describe {kind} {}", quoted(name))),
         ]
     }
@@ -48,9 +44,7 @@ impl Terminal {
     /// Commands about the calls of a parent's hooks.
     pub(super) fn of_calls(&self, (kind, controller): (&str, &str), parent: &TracedObject) -> Vec<String> {
         let named = quoted(&format!("{}/{controller}", kind.to_lowercase()));
-        let TracedObject { namespace, name, .. } = parent;
-        let separator = if namespace.is_empty() { "" } else { "/" };
-        let place = quoted(&format!("{namespace}{separator}{name}"));
+        let place = quoted(&parent.key().to_string());
         vec![
             self.metahook(&format!("record --controller {named} {place} --reconciles 5 -o calls.recording")),
             "metahook replay calls.recording".to_owned(),

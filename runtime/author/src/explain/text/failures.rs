@@ -5,7 +5,7 @@ use metahook_core::trace::{ReconcileTrace, TraceEnd, TracedObject};
 use super::{is_of, name, readable_time};
 
 /// A line for each controller and parent with a failure among its reconciles, the latest of which comes first.
-pub(super) fn summaries(object: &TracedObject, all: &[ReconcileTrace]) -> Vec<String> {
+pub(crate) fn summaries(object: &TracedObject, all: &[ReconcileTrace]) -> Vec<String> {
     let mut lines = Vec::new();
     for (nth, latest) in all.iter().enumerate() {
         let of_parent = |trace: &&ReconcileTrace| is_of(trace, latest);
@@ -23,7 +23,7 @@ pub(super) fn summaries(object: &TracedObject, all: &[ReconcileTrace]) -> Vec<St
 }
 
 /// Whether a failure is followed by a reconcile of the same parent that went well.
-pub(super) fn is_mended(all: &[ReconcileTrace], nth: usize) -> bool {
+pub(crate) fn is_mended(all: &[ReconcileTrace], nth: usize) -> bool {
     let Some(trace) = all.get(nth).filter(|trace| has_failed(trace)) else { return false };
     all.iter().take(nth).any(|later| is_of(later, trace) && went_well(later))
 }

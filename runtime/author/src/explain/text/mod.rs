@@ -17,6 +17,11 @@ use metahook_core::trace::{
 };
 use metahook_server::telemetry::escape;
 
+pub(crate) use failures::{is_mended, summaries as failure_summaries};
+
+/// Microseconds of a write that are shown: most take less.
+const SLOW_WRITE: u64 = 100_000;
+
 /// Width of the first column of a step.
 const WIDTH: usize = 10;
 
@@ -32,7 +37,7 @@ pub fn print(
 ) -> Result<(), io::Error> {
     print_gaps(&mut out, explained)?;
     let all = &explained.reconciles;
-    for summary in failures::summaries(object, all) {
+    for summary in failure_summaries(object, all) {
         writeln!(out, "{summary}")?;
     }
     for (nth, trace) in all.iter().enumerate().take(max) {
@@ -40,10 +45,7 @@ pub fn print(
             print_settled(&mut out, object, trace, settled)?;
         }
         let later = all.get(..nth).unwrap_or_default();
-        let since = Since {
-            is_mended: failures::is_mended(all, nth),
-            is_planned_anew: is_planned_anew(trace, later),
-        };
+        let since = Since { is_mended: is_mended(all, nth), is_planned_anew: is_planned_anew(trace, later) };
         one(&mut out, object, trace, since)?;
     }
     if all.len() > max {
@@ -243,8 +245,9 @@ fn rows_of<'a>(
             ("record", "the number of deletions, for the deletion brake".to_owned())
         }
         TracedStep::Tried { object } => ("dry run", name(object)),
-        TracedStep::Wrote { verb, object, reason, warnings, end } => {
-            (&**verb, written(trace, object, reason.as_deref(), (warnings, end)))
+        TracedStep::Wrote { verb, object, took_us, reason, warnings, end } => {
+            let what = written(trace, object, *took_us, reason.as_deref());
+            (&**verb, format!("{what}{}", ended(warnings, end)))
         }
         TracedStep::Held { children, objects, version } => {
             let mut rows = held::rows(*children, objects);
@@ -287,14 +290,15 @@ fn left_fields<'a>(
     rows
 }
 
-/// An object that was written, with why, and how it ended.
-fn written(
-    trace: &ReconcileTrace,
-    object: &TracedObject,
-    reason: Option<&str>,
-    (warnings, end): (&[String], &TracedWriteEnd),
-) -> String {
+/// An object that was written, with what changed, and why.
+fn written(trace: &ReconcileTrace, object: &TracedObject, took_us: u64, reason: Option<&str>) -> String {
+    let time = if took_us < SLOW_WRITE { String::new() } else { format!(" in {}", duration(took_us)) };
     let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+    format!("{}{}{time}{reason}", name(object), changes(trace, object))
+}
+
+/// How a write ended, with the API server's warnings.
+fn ended(warnings: &[String], end: &TracedWriteEnd) -> String {
     let end = match end {
         TracedWriteEnd::Changed => String::new(),
         TracedWriteEnd::NoEffect => ", without effect: the API server kept the object as it was".to_owned(),
@@ -307,7 +311,7 @@ fn written(
             format!("; the API server warns: {}", all.join("; "))
         }
     };
-    format!("{}{}{reason}{end}{warned}", name(object), changes(trace, object))
+    format!("{end}{warned}")
 }
 
 /// Text about how the API server treated a field that it does not know.

@@ -52,6 +52,8 @@ pub(super) fn trace() -> ReconcileTrace {
     let wrote = |verb: &str, name: &str, reason: Option<&str>, end| TracedStep::Wrote {
         verb: verb.to_owned(),
         object: pod(name),
+        // At the bound, and below it.
+        took_us: if name == "old" { SLOW_WRITE } else { SLOW_WRITE - 1 },
         reason: reason.map(str::to_owned),
         warnings: if name == "web" { vec!["unknown field \"spec.replica\"".to_owned()] } else { Vec::new() },
         end,
@@ -104,7 +106,7 @@ CompositeController hello: fails now, since 2026-11-27 10:20:31.120Z or earlier
   unchanged   2 children
   left        Pod demo/going: it is being deleted
   drift       Pod demo/web: another client changed spec.replicas
-  delete      Pod demo/old: the answer does not list it
+  delete      Pod demo/old in 100.0 ms: the answer does not list it
   replace     Pod demo/web (spec.image), FAILED: no right; the API server warns: unknown field \"spec.replica\", and leaves it out
   failed      replace Pod demo/web: no right
   next        after 5.0 s, unless something changes before
@@ -216,7 +218,7 @@ fn a_deleted_related_object_is_named_where_the_server_names_it() {
 fn only_an_unknown_field_is_left_out() {
     let warnings = ["unknown field \"spec.x\"", "spec.y is deprecated"].map(str::to_owned).into();
     let (verb, object, end) = ("replace".to_owned(), pod("web"), TracedWriteEnd::Changed);
-    let steps = vec![TracedStep::Wrote { verb, object, reason: None, warnings, end }];
+    let steps = vec![TracedStep::Wrote { verb, object, took_us: 5, reason: None, warnings, end }];
     let said = printed(&pod("web"), vec![ReconcileTrace { steps, ..trace() }], 5);
     let warns = "warns: unknown field \"spec.x\", and leaves it out; spec.y is deprecated\n";
     assert!(said.contains(warns), "{said}");
