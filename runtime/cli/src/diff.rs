@@ -1,5 +1,6 @@
 //! `metahook diff`.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use clap::{Args, ValueEnum};
@@ -7,11 +8,18 @@ use metahook_author::diff::{Summary, word};
 use metahook_author::line_diff;
 use metahook_author::progress::Progress;
 use metahook_author::render::Reconciled;
+use metahook_core::counted;
 use metahook_server::telemetry::{error_chain, escape};
 use serde_json::{Value, json};
 
 use crate::changes::one_as_json;
 use crate::live_flags::{LiveError, LiveFlags};
+
+/// Parents that are named beside an error that they share: a hook that fails may fail for all of them.
+const MAX_NAMED: usize = 3;
+
+/// Errors that are counted. Each parent with another one is named.
+const MAX_COUNTED: usize = 100;
 
 /// End of `--help`.
 const HELP: &str = "Examples:
@@ -76,7 +84,8 @@ impl Diff {
         let _step = progress.step(format!("comparing {} parents", differ.parents()));
         let mut done = progress.done_items(differ.parents());
         let mut failed = Vec::new();
-        let mut printer = Printer { output: self.output, colours, out, say, printed: 0 };
+        let mut printer =
+            Printer { output: self.output, colours, out, say, printed: 0, errors: SharedErrors::default() };
         let summary = differ.run(|one| {
             done.add("parents compared");
             failed.extend(one.error.as_ref().map(|_| one.parent.to_string()));
@@ -100,6 +109,33 @@ struct Printer<O, S> {
     out: O,
     say: S,
     printed: usize,
+    errors: SharedErrors,
+}
+
+/// How many parents have each error.
+#[derive(Default)]
+struct SharedErrors(BTreeMap<String, usize>);
+
+impl SharedErrors {
+    /// Counts a parent with the error. Whether the parent is named.
+    fn is_named(&mut self, error: &str) -> bool {
+        if let Some(parents) = self.0.get_mut(error) {
+            *parents += 1;
+            return *parents <= MAX_NAMED;
+        }
+        if self.0.len() < MAX_COUNTED {
+            self.0.insert(error.to_owned(), 1);
+        }
+        true
+    }
+
+    /// Errors of parents that are not named, with their number.
+    fn unnamed(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.0
+            .iter()
+            .filter(|(_, parents)| **parents > MAX_NAMED)
+            .map(|(error, parents)| (&**error, parents - MAX_NAMED))
+    }
 }
 
 impl<O: Write, S: Write> Printer<O, S> {
@@ -117,10 +153,11 @@ impl<O: Write, S: Write> Printer<O, S> {
             }
         }
         self.printed += 1;
-        match &one.error {
-            Some(error) => writeln!(self.say, "{}: error: {}", one.parent, escape(&error_chain(error))),
-            None => Ok(()),
+        let Some(error) = one.error.as_ref().map(|error| error_chain(error)) else { return Ok(()) };
+        if self.errors.is_named(&error) {
+            writeln!(self.say, "{}: error: {}", one.parent, escape(&error))?;
         }
+        Ok(())
     }
 
     fn differences(&mut self, one: &Reconciled) -> io::Result<()> {
@@ -136,6 +173,10 @@ impl<O: Write, S: Write> Printer<O, S> {
     }
 
     fn end(&mut self, summary: &Summary) -> io::Result<()> {
+        for (error, parents) in self.errors.unnamed() {
+            let parents = counted(parents, "more parent", "more parents");
+            writeln!(self.say, "{parents}: error: {}", escape(error))?;
+        }
         match self.output {
             Output::Text => writeln!(self.out, "{}", summary.print()),
             Output::Json => {
@@ -158,4 +199,25 @@ fn as_json(summary: &Summary) -> Value {
         "instructionsBefore": before,
         "instructions": now,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_many_parents_share_names_the_first_of_them() {
+        let mut errors = SharedErrors::default();
+        let named = |errors: &mut SharedErrors, error: &str, parents: usize| {
+            (0..parents).filter(|_| errors.is_named(error)).count()
+        };
+        assert_eq!(named(&mut errors, "at the bound", MAX_NAMED), MAX_NAMED);
+        assert_eq!(named(&mut errors, "above it", MAX_NAMED + 2), MAX_NAMED);
+        assert_eq!(errors.unnamed().collect::<Vec<_>>(), [("above it", 2)]);
+        for number in 0..MAX_COUNTED {
+            assert!(errors.is_named(&format!("error {number}")));
+        }
+        assert_eq!(errors.0.len(), MAX_COUNTED);
+        assert_eq!(named(&mut errors, "one too many", MAX_NAMED + 2), MAX_NAMED + 2);
+    }
 }
