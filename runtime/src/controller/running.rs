@@ -20,6 +20,7 @@ use crate::controller::reconcile::Reconciler;
 use crate::controller::runner::parent_queue::ParentQueue;
 use crate::memory::MemoryBudget;
 use crate::queue::{Queue, QueueFigures};
+use crate::store::budget::CacheBudget;
 use crate::sync::lock;
 
 /// Each page that is open asks every few seconds; parents by name are read once for all of them.
@@ -39,6 +40,7 @@ pub(crate) struct RunningParts {
     /// One for each kind of parents.
     parts: Vec<(Arc<Reconciler>, Arc<Queue<Key>>)>,
     memory: MemoryBudget,
+    caches: CacheBudget,
     /// Parents by name as they were read last.
     named: Mutex<Option<(Instant, NamedParents)>>,
 }
@@ -52,9 +54,14 @@ impl RunningControllers {
         parts: &[ParentQueue],
     ) -> Arc<RunningParts> {
         let parts = parts.iter().map(|part| (Arc::clone(&part.reconciler), Arc::clone(&part.queue)));
-        let (parts, memory) = (parts.collect(), context.memory.clone());
-        let running =
-            Arc::new(RunningParts { kind, name: name.to_owned(), parts, memory, named: Mutex::default() });
+        let running = Arc::new(RunningParts {
+            kind,
+            name: name.to_owned(),
+            parts: parts.collect(),
+            memory: context.memory.clone(),
+            caches: context.cluster.stores.budget().clone(),
+            named: Mutex::default(),
+        });
         let mut all = lock(&self.0);
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&running));
@@ -159,6 +166,7 @@ impl RunningParts {
     pub(crate) fn overview(&self, shows_names: bool) -> ControllerOverview {
         let Some((first, _)) = self.parts.first() else { return ControllerOverview::default() };
         let (traces, memory) = (first.data.telemetry.traces.bytes(), self.memory.figures());
+        let caches = self.caches.figures();
         let (mut parents, mut queue) = (ParentNumbers::default(), QueueFigures::default());
         for (reconciler, keys) in &self.parts {
             queue.merge(&keys.figures());
@@ -188,6 +196,8 @@ impl RunningParts {
                 traces: traces.of_controller,
                 all_traces: traces.all,
                 max_traces: traces.max,
+                caches: caches.held.values().sum(),
+                max_caches: caches.budget,
             },
             named: shows_names.then(|| self.named()),
         }

@@ -47,6 +47,11 @@ impl Stores {
         Self { account: Some(account.into()), ..Self::within(api, self.budget.clone()) }
     }
 
+    /// The budget of these stores and all others of the server.
+    pub(crate) fn budget(&self) -> &CacheBudget {
+        &self.budget
+    }
+
     /// The store of a resource; the first call starts its watch.
     pub(crate) fn open(&self, resource: &Arc<Resource>) -> Arc<Store> {
         self.open_within(resource, None)

@@ -134,13 +134,15 @@ fn millis(seconds: f64) -> String {
 
 pub(crate) fn memory_line(memory: &MemoryNumbers) -> String {
     let waits = if memory.waits > 0 { format!(" ({} had to wait)", memory.waits) } else { String::new() };
+    let max_caches = memory.max_caches.map_or_else(String::new, |max| format!(" of {}", print_bytes(max)));
     format!(
-        "reconciles of all controllers {} of {}{waits}; traces {}, of all controllers {} of {}",
+        "reconciles of all controllers {} of {}{waits}; traces {}, of all controllers {} of {}; cached objects of all controllers {}{max_caches}",
         bytes(usize::try_from(memory.reserved).unwrap_or(usize::MAX)),
         print_bytes(memory.budget),
         bytes(memory.traces),
         bytes(memory.all_traces),
         bytes(memory.max_traces),
+        bytes(usize::try_from(memory.caches).unwrap_or(usize::MAX)),
     )
 }
 
@@ -286,6 +288,8 @@ mod tests {
                 traces: 1500,
                 all_traces: 4096,
                 max_traces: 4 << 20,
+                caches: 12 << 20,
+                max_caches: Some(1 << 30),
             },
             named: Some(named),
         }
@@ -308,7 +312,7 @@ queue       3 waiting, 1 running, the longest for 2.1 s, 5 to be reconciled late
 calls       since the controller was started: 40, 2 HookTrap, half within 0.05 ms, 99 of 100 within 2.5 s
 reconciles  since the controller was started: 2 failed, 38 wrote
 writes      since the controller was started: none
-memory      reconciles of all controllers 1Mi of 64Mi; traces 2Ki, of all controllers 4Ki of 4Mi
+memory      reconciles of all controllers 1Mi of 64Mi; traces 2Ki, of all controllers 4Ki of 4Mi; cached objects of all controllers 12Mi of 1Gi
 
 Failing now:
   2 parents, last 4m ago: HookTrap: the hook trapped: unreachable

@@ -107,6 +107,11 @@ pub struct MemoryNumbers {
     pub traces: usize,
     pub all_traces: usize,
     pub max_traces: usize,
+    /// Taken by the objects that the server keeps for all controllers, and their bound.
+    #[serde(default)]
+    pub caches: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_caches: Option<u64>,
 }
 
 /// Parents by name, with the messages of their latest reconciles.

@@ -120,7 +120,7 @@ mod tests {
             "<dt>Unsettled</dt><dd class=\"\">3</dd>",
             "<dt>The longest of these</dt><dd class=\"\">2.1 s</dd>",
             "38 ok, half within 50 µs, 99 of 100 within 2.5 s, at most 3Mi of memory",
-            "traces 2Ki, of all controllers 4Ki of 4Mi",
+            "traces 2Ki, of all controllers 4Ki of 4Mi; cached objects of all controllers 0",
         ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
