@@ -41,7 +41,7 @@ pub(crate) struct TraceBytes {
 
 impl LatestTraces {
     pub(crate) fn read(&self) -> impl Iterator<Item = (ObjectId, ReconcileTrace)> {
-        self.0.iter().filter_map(|((resource, key), json)| {
+        self.0.iter().filter_map(|((key, resource), json)| {
             let parent = ObjectId { resource: Arc::clone(resource), key: key.clone() };
             Some((parent, serde_json::from_str(json).ok()?))
         })
@@ -131,7 +131,7 @@ impl ControllerTraces {
 
     /// The latest trace of one parent of the controller, of any kind.
     pub(crate) fn latest_of(&self, parent: &ObjectId) -> Option<ReconcileTrace> {
-        let id = (Arc::clone(&parent.resource), parent.key.clone());
+        let id = (parent.key.clone(), Arc::clone(&parent.resource));
         let json = lock(&self.all.kept.as_ref()?.recent).latest_of(&self.controller, &id)?;
         serde_json::from_str(&json).ok()
     }

@@ -60,8 +60,9 @@ pub struct FoundTrace {
     repeated: Option<Repeated>,
 }
 
-/// A parent, whose kind may be one of several of a DecoratorController.
-pub type ParentId = (Arc<Resource>, Key);
+/// A parent, whose kind may be one of several of a DecoratorController. Two parents differ in their keys most often, so that their
+/// kinds are seldom compared.
+pub type ParentId = (Key, Arc<Resource>);
 
 /// A trace as it is kept.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ pub struct PrintedTrace {
 impl PrintedTrace {
     pub fn new((resource, key): (&Arc<Resource>, &Key), trace: ReconcileTrace) -> Self {
         Self {
-            parent: (Arc::clone(resource), key.clone()),
+            parent: (key.clone(), Arc::clone(resource)),
             json: serde_json::to_string(&trace).unwrap_or_default().into(),
             says: timeless_hash(&trace),
             times: 1,
@@ -146,7 +147,7 @@ impl RecentTraces {
         now: Duration,
     ) {
         let Some(of_controller) = self.controllers.get_mut(controller) else { return };
-        let id = (Arc::clone(resource), key.clone());
+        let id = (key.clone(), Arc::clone(resource));
         let Some(OfParent { settled, .. }) = of_controller.parents.get_mut(&id) else { return };
         let before = settled.bytes();
         settled.count(cause, now);

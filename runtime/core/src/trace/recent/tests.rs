@@ -78,11 +78,11 @@ fn the_latest_trace_of_each_parent_is_found() {
     }
     let (latest, bytes) = (traces.latest("c"), traces.bytes_of("c"));
     let cause = |json: &str| serde_json::from_str::<ReconcileTrace>(json).unwrap().cause;
-    let found: Vec<_> = latest.iter().map(|((_, key), json)| (key.name.to_string(), cause(json))).collect();
+    let found: Vec<_> = latest.iter().map(|((key, _), json)| (key.name.to_string(), cause(json))).collect();
     let expected = [("a", "two"), ("b", "three")].map(|(name, cause)| (name.to_owned(), cause.to_owned()));
     assert_eq!(found, expected);
     assert!(bytes > 0 && bytes < traces.bytes().0);
-    let of = |controller, name| traces.latest_of(controller, &(resource(), Key::new("n", name)));
+    let of = |controller, name| traces.latest_of(controller, &(Key::new("n", name), resource()));
     assert_eq!(of("c", "a").as_deref().map(cause), Some("two".to_owned()));
     assert_eq!((of("c", "z"), of("e", "a")), (None, None));
     assert_eq!((traces.latest("e"), traces.bytes_of("e")), (Vec::new(), 0));
