@@ -1,4 +1,9 @@
 //! Body of a webhook's answer, unpacked where it comes packed, and bounded as it is then.
+//!
+//! # Guarantees
+//! - What is unpacked takes at most the bound, and the memory that is reserved for it.
+//! - Others of the same thread have their turn after each [`PIECE`] of a packed body: it may unpack to a thousand times as much.
+//! - A packed body that is longer than what comes out of it is refused: one of empty parts would go on without an end.
 
 use std::io::{self, Write};
 
@@ -8,11 +13,18 @@ use http::header::CONTENT_ENCODING;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use metahook_core::shorten;
+use tokio::task::yield_now;
 
 use crate::memory::{MemoryShort, Reservation};
 
 /// Bytes of an answer with another status than 200.
 const MAX_ERROR_BODY: usize = 1024;
+
+/// Bytes of a packed body that are unpacked in one turn.
+const PIECE: usize = 4096;
+
+/// Bytes that a packed body may be longer than what came out of it: its headers, and what the decoder holds back.
+const MAX_PACKED_EXCESS: usize = 128 << 10;
 
 #[derive(Debug)]
 pub(super) enum BodyError {
@@ -59,7 +71,27 @@ impl Write for Bounded {
 
 enum Unpacker {
     Plain(Bounded),
-    Gzip(Box<MultiGzDecoder<Bounded>>),
+    Gzip(Box<Gzip>),
+}
+
+struct Gzip {
+    decoder: MultiGzDecoder<Bounded>,
+    /// Bytes so far, as they came.
+    packed: usize,
+}
+
+impl Gzip {
+    fn add(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.decoder.write_all(piece)?;
+        self.packed += piece.len();
+        let unpacked = self.decoder.get_ref().bytes.len();
+        // What cannot be compressed is a little longer when it is packed.
+        if self.packed > unpacked + unpacked / 512 + MAX_PACKED_EXCESS {
+            let packed = self.packed;
+            return Err(io::Error::other(format!("only {unpacked} bytes come out of {packed}")));
+        }
+        Ok(())
+    }
 }
 
 impl Unpacker {
@@ -71,25 +103,30 @@ impl Unpacker {
             Some(encoding) if encoding.eq_ignore_ascii_case(b"gzip") => {
                 // What comes out of them is not known.
                 bounded.said = 0;
-                Self::Gzip(Box::new(MultiGzDecoder::new(bounded)))
+                Self::Gzip(Box::new(Gzip { decoder: MultiGzDecoder::new(bounded), packed: 0 }))
             }
             // Another encoding was not asked for: the bytes are taken as they are.
             Some(_) | None => Self::Plain(bounded),
         }
     }
 
-    fn add(&mut self, packed: &[u8]) -> Result<(), BodyError> {
+    async fn add(&mut self, bytes: &[u8]) -> Result<(), BodyError> {
         match self {
-            Self::Plain(plain) => plain.write_all(packed),
-            Self::Gzip(gzip) => gzip.write_all(packed),
+            Self::Plain(plain) => plain.write_all(bytes).map_err(BodyError::of),
+            Self::Gzip(gzip) => {
+                for piece in bytes.chunks(PIECE) {
+                    gzip.add(piece).map_err(BodyError::of)?;
+                    yield_now().await;
+                }
+                Ok(())
+            }
         }
-        .map_err(BodyError::of)
     }
 
     fn end(self) -> Result<Vec<u8>, BodyError> {
         match self {
             Self::Plain(plain) => Ok(plain.bytes),
-            Self::Gzip(gzip) => gzip.finish().map(|bounded| bounded.bytes).map_err(BodyError::of),
+            Self::Gzip(gzip) => gzip.decoder.finish().map(|bounded| bounded.bytes).map_err(BodyError::of),
         }
     }
 
@@ -98,8 +135,8 @@ impl Unpacker {
             Self::Plain(plain) => &plain.bytes,
             Self::Gzip(gzip) => {
                 // What it still holds back is not worth an error about an error.
-                gzip.flush().unwrap_or_default();
-                &gzip.get_ref().bytes
+                gzip.decoder.flush().unwrap_or_default();
+                &gzip.decoder.get_ref().bytes
             }
         }
     }
@@ -131,7 +168,7 @@ pub(super) async fn whole(
     let mut unpacker = Unpacker::new(headers, said, max, memory.clone());
     while let Some(frame) = body.frame().await {
         if let Ok(bytes) = frame.map_err(BodyError::Broken)?.into_data() {
-            unpacker.add(&bytes)?;
+            unpacker.add(&bytes).await?;
         }
     }
     unpacker.end()
@@ -142,7 +179,7 @@ pub(super) async fn beginning(headers: &HeaderMap, mut body: Incoming) -> String
     let mut unpacker = Unpacker::new(headers, 0, MAX_ERROR_BODY + 1, Reservation::default());
     while unpacker.so_far().len() <= MAX_ERROR_BODY
         && let Some(Ok(frame)) = body.frame().await
-        && unpacker.add(&frame.into_data().unwrap_or_default()).is_ok()
+        && unpacker.add(&frame.into_data().unwrap_or_default()).await.is_ok()
     {}
     shorten(&String::from_utf8_lossy(unpacker.so_far()), MAX_ERROR_BODY)
 }
@@ -154,11 +191,15 @@ mod tests {
 
     use super::*;
 
-    fn unpacked(encoding: &'static str, packed: &[u8], max: usize) -> Result<Vec<u8>, BodyError> {
+    fn unpacker(encoding: &'static str, packed: &[u8], max: usize) -> Unpacker {
         let headers = [(CONTENT_ENCODING, encoding.parse().unwrap())].into_iter().collect();
-        let mut unpacker = Unpacker::new(&headers, packed.len().min(max), max, Reservation::default());
+        Unpacker::new(&headers, packed.len().min(max), max, Reservation::default())
+    }
+
+    async fn unpacked(encoding: &'static str, packed: &[u8], max: usize) -> Result<Vec<u8>, BodyError> {
+        let mut unpacker = unpacker(encoding, packed, max);
         for byte in packed {
-            unpacker.add(&[*byte])?;
+            unpacker.add(&[*byte]).await?;
         }
         unpacker.end()
     }
@@ -169,28 +210,69 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    #[test]
-    fn what_comes_packed_is_unpacked() {
-        assert_eq!(unpacked("GZIP", &gzip(b"{}"), 2).unwrap(), b"{}");
+    #[tokio::test]
+    async fn what_comes_packed_is_unpacked() {
+        assert_eq!(unpacked("GZIP", &gzip(b"{}"), 2).await.unwrap(), b"{}");
         let twice = [gzip(b"{"), gzip(b"}")].concat();
-        assert_eq!(unpacked("gzip", &twice, 2).unwrap(), b"{}");
-        assert_eq!(unpacked("identity", b"{}", 2).unwrap(), b"{}");
+        assert_eq!(unpacked("gzip", &twice, 2).await.unwrap(), b"{}");
+        assert_eq!(unpacked("identity", b"{}", 2).await.unwrap(), b"{}");
     }
 
-    #[test]
-    fn the_bound_is_on_what_comes_out() {
+    #[tokio::test]
+    async fn the_bound_is_on_what_comes_out() {
         let bomb = gzip(&vec![0; 1 << 20]);
         assert!(bomb.len() < 2000);
-        assert!(matches!(unpacked("gzip", &bomb, (1 << 20) - 1), Err(BodyError::TooLong)));
-        assert_eq!(unpacked("gzip", &bomb, 1 << 20).unwrap().len(), 1 << 20);
-        assert!(matches!(unpacked("identity", b"abc", 2), Err(BodyError::TooLong)));
+        assert!(matches!(unpacked("gzip", &bomb, (1 << 20) - 1).await, Err(BodyError::TooLong)));
+        assert_eq!(unpacked("gzip", &bomb, 1 << 20).await.unwrap().len(), 1 << 20);
+        assert!(matches!(unpacked("identity", b"abc", 2).await, Err(BodyError::TooLong)));
     }
 
-    #[test]
-    fn what_is_damaged_is_refused() {
+    #[tokio::test]
+    async fn what_is_damaged_is_refused() {
         let whole = gzip(b"{\"children\":[]}");
         for packed in [&whole[..whole.len() - 1], &whole[..12], b"{\"children\":[]}".as_slice()] {
-            assert!(matches!(unpacked("gzip", packed, 100), Err(BodyError::Packed(_))), "{packed:?}");
+            assert!(matches!(unpacked("gzip", packed, 100).await, Err(BodyError::Packed(_))), "{packed:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_body_of_empty_parts_ends_at_its_bound() {
+        let part = gzip(b"");
+        let fitting = MAX_PACKED_EXCESS / part.len();
+        assert!(unpacked("gzip", &part.repeat(fitting), 100).await.unwrap().is_empty());
+        let refused = unpacked("gzip", &part.repeat(fitting + 1), 100).await;
+        let BodyError::Packed(error) = refused.unwrap_err() else {
+            panic!("it is refused for something else")
+        };
+        assert!(error.to_string().starts_with("only 0 bytes come out of 131"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_compressed_may_be_packed() {
+        let random: Vec<u8> = (0..1_u32 << 18)
+            .flat_map(|n| n.wrapping_mul(2_654_435_761).rotate_left(n % 31).to_le_bytes())
+            .collect();
+        let packed: Vec<u8> = random.chunks(1 << 16).flat_map(gzip).collect();
+        assert_eq!(unpacked("gzip", &packed, random.len()).await.unwrap(), random);
+    }
+
+    /// On one thread: a frame of a connection may have all of it at once.
+    #[tokio::test]
+    async fn others_have_their_turns_while_a_body_is_unpacked() {
+        let (bomb, turns) = (gzip(&vec![0; 16 << 20]), std::rc::Rc::new(std::cell::Cell::new(0)));
+        let others = async {
+            loop {
+                turns.set(turns.get() + 1);
+                yield_now().await;
+            }
+        };
+        let mut unpacker = unpacker("gzip", &bomb, 16 << 20);
+        tokio::select! {
+            biased;
+            added = unpacker.add(&bomb) => added.unwrap(),
+            () = others => {}
+        }
+        assert_eq!(unpacker.end().unwrap().len(), 16 << 20);
+        assert!(turns.get() >= bomb.len() / PIECE && bomb.len() > 3 * PIECE, "{turns:?} of {}", bomb.len());
     }
 }
