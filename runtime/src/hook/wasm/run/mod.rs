@@ -49,6 +49,9 @@ use threads::{Conduct, HookThreads};
 use turns::{CallTurns, Ran};
 use watchdog::{Watch, Watchdog};
 
+/// `limits.memory` of a call that may begin on its caller's thread.
+const MAX_MEMORY_HERE: u64 = 64 << 20;
+
 /// Bytes of an error that wasmtime describes.
 const MAX_ERROR: usize = 500;
 
@@ -254,11 +257,12 @@ impl Runtime {
         let begun = self.concurrency.begin(&queue_of(&call)).await;
         let turns = CallTurns::first(begun, call.limits.timeout).await;
         let turns = (turns, self.watchdog.watch(call.controller, call.hook));
+        let begins_here = module.may_begin_here(&call.limits);
         let run = match &module.ready {
             Ready::Module(ready) => self.run_module(ready.clone(), (module.start, script), call, turns),
             Ready::Component(ready) => self.run_component(ready.clone(), (module.start, script), call, turns),
         };
-        match self.threads.run(run, module.may_begin_here()).await {
+        match self.threads.run(run, begins_here).await {
             Ok((called, longest_slice)) => {
                 module.conduct.ran(longest_slice);
                 called
@@ -323,9 +327,13 @@ impl Module {
     }
 
     /// Whether a call may have its first milliseconds on its caller's thread. A component's may not: the host copies a text that it
-    /// returns, or hands from one of its parts to another, in one piece.
-    fn may_begin_here(&self) -> bool {
-        matches!(self.ready, Ready::Module(_)) && self.start.cost() == 0 && self.conduct.is_trusted()
+    /// returns, or hands from one of its parts to another, in one piece. Nor may that of a module with a lot of memory: one
+    /// instruction fills or copies as much of it as the module likes.
+    fn may_begin_here(&self, limits: &Limits) -> bool {
+        matches!(self.ready, Ready::Module(_))
+            && self.start.cost() == 0
+            && limits.memory <= MAX_MEMORY_HERE
+            && self.conduct.is_trusted()
     }
 }
 

@@ -128,6 +128,8 @@ async fn a_trusted_module_begins_on_its_callers_thread_and_no_component_does() {
         }
         let later = runtime.call(&module, call(limits())).await.answer;
         assert_eq!(later.is_err(), begins_here, "{later:?}");
+        let large = Limits { memory: limits().memory + 1, ..limits() };
+        assert_eq!(runtime.call(&module, call(large)).await.answer, Ok(Vec::new()), "its memory is large");
     }
 }
 

@@ -29,8 +29,8 @@ const PROBATION: u32 = 8;
 /// Each long slice doubles the probation, up to this power of two.
 const MAX_STRIKES: u32 = 16;
 
-/// A slice lasts a fraction of a millisecond; a machine that is busy stretches it.
-const LONG_SLICE: Duration = Duration::from_millis(20);
+/// A slice uses a fraction of a millisecond of the processor.
+const LONG_SLICE: Duration = Duration::from_millis(5);
 
 /// A call of a trusted module is handed over at the end of the slice in which it has taken this long: that costs little then.
 const MAX_TIME_HERE: Duration = Duration::from_millis(3);
