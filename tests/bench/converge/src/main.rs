@@ -63,6 +63,23 @@ impl Options {
     }
 }
 
+/// A program that does the work, in its turn.
+enum Turn<'a> {
+    Ours,
+    WithTraces,
+    Peer(&'a Peer),
+}
+
+impl Turn<'_> {
+    fn namespace(&self) -> &str {
+        match self {
+            Self::Ours => "ours",
+            Self::WithTraces => "traces",
+            Self::Peer(peer) => peer.name,
+        }
+    }
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let options = Options::parse();
@@ -78,20 +95,30 @@ async fn main() -> Result<()> {
     eprintln!("warming up");
     bare::measure(&cluster, "warm-up", options.parents.min(1000)).await?;
     let mut report = Report::default();
+    let ours = [Turn::Ours].into_iter().chain(options.traces.then_some(Turn::WithTraces));
+    let mut turns: Vec<_> = ours.chain(peers.iter().map(Turn::Peer)).collect();
     for pair in 1..=options.pairs {
         let bare = bare::measure(&cluster, &format!("bare-{pair}"), options.parents).await?;
-        let ours = ours::measure(&cluster, &format!("ours-{pair}"), options.parents).await?;
-        eprintln!("{}", report.add(options.parents, &bare, &ours));
-        for peer in &peers {
-            let namespace = format!("{}-{pair}", peer.name);
-            let theirs = peer.measure(&cluster, &namespace, options.parents).await?;
-            eprintln!("{}", report.add_peer(peer.name, options.parents, &bare, &theirs));
+        for turn in &turns {
+            let namespace = format!("{}-{pair}", turn.namespace());
+            let said = match turn {
+                Turn::Ours => {
+                    let ours = ours::measure(&cluster, &namespace, options.parents).await?;
+                    report.add(options.parents, &bare, &ours)
+                }
+                Turn::WithTraces => {
+                    let traced = ours::measure_with_traces(&cluster, &namespace, options.parents).await?;
+                    report.add_peer("with traces", options.parents, &bare, &traced)
+                }
+                Turn::Peer(peer) => {
+                    let theirs = peer.measure(&cluster, &namespace, options.parents).await?;
+                    report.add_peer(peer.name, options.parents, &bare, &theirs)
+                }
+            };
+            eprintln!("{said}");
         }
-        if options.traces {
-            let namespace = format!("traces-{pair}");
-            let traced = ours::measure_with_traces(&cluster, &namespace, options.parents).await?;
-            eprintln!("{}", report.add_peer("with traces", options.parents, &bare, &traced));
-        }
+        // The later one has an API server and an etcd that have kept more.
+        turns.reverse();
     }
     if options.json {
         println!("{}", serde_json::to_string(&report.medians())?);
