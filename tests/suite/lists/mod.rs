@@ -8,12 +8,13 @@ use authors::of_authors;
 use controllers::{of_composites, of_conditions, of_controllers};
 use hooks::{of_bounds, of_hooks, of_hostile_scripts, of_scripts, of_scripts_on_a_node};
 
+use crate::accounts::account_reads;
 use crate::all_rights::least_but_where_needed;
 use crate::pages::{symptoms, typed_pages};
 use crate::runner::{Test, tests};
 use crate::{
     accounts, attacks, caches, cases, chart, compat, components, config_restart, gallery, harness, immortal,
-    in_cluster, leader_election, node, purity, scaffold, schemas, services,
+    in_cluster, leader_election, node, purity, restored, scaffold, schemas, services, taken_rights,
 };
 
 /// The longest first.
@@ -123,6 +124,16 @@ pub(crate) fn experiments() -> Vec<Test> {
         },
         leader_election::{
             where_the_lease_is_deleted_one_server_writes_at_a_time,
+        },
+        account_reads::{
+            a_hook_is_shown_only_what_its_controllers_account_may_read,
+            related_objects_are_those_that_its_controllers_account_may_read,
+        },
+        taken_rights::{
+            what_an_account_may_no_longer_read_is_shown_no_longer,
+        },
+        restored::{
+            a_restored_snapshot_is_listed_anew_and_its_parents_are_managed,
         },
     ];
     [of_bounds(), of_hostile_scripts(), of_controllers, attacks::all()].concat()
