@@ -253,6 +253,7 @@ pub(crate) async fn without_a_grant_a_modules_answer_is_refused_before_anything_
     until_going(&here, "going").await?;
     here.until("child", "made", |_| true).await?;
     test.until_controller("one settled parent", |cc| cc["status"]["settled"] == 1).await?;
+    until_told(test, "a", &going).await?;
     ensure!(told(test, "a").await? == 1, "told once");
     let_go(&here, "going").await
 }

@@ -72,7 +72,7 @@ pub(crate) async fn a_controller_is_shown_with_the_parents_that_fail(test: &mut 
         "\nSlowest of the latest reconciles:\n".to_owned(),
         // Traces count in the budget.
         " of 592Mi; traces ".to_owned(),
-        " of 8Mi\n".to_owned(),
+        " of 8Mi; cached objects of all controllers ".to_owned(),
     ];
     let said = until_shown(test, server, &says).await?;
     ensure!(said.contains("\ncalls       since the controller was started: "), "no calls: {said}");

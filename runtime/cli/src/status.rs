@@ -167,19 +167,26 @@ const COLUMNS: [&str; 10] =
 /// Remarks that are printed below the table.
 const MAX_REMARKS: usize = 20;
 
-/// Bytes of a remark; the page of its controller has all of it.
-const MAX_REMARK: usize = 240;
+/// Bytes of a remark: the longest that the server writes with short names, which is that of held deletions.
+const MAX_REMARK: usize = 600;
 
 /// Why controllers are not ready, and what else needs attention: a line for each remark.
 fn remarks(controllers: &[ControllerLine]) -> String {
-    let why =
-        |line: &ControllerLine| (!line.message.is_empty()).then(|| remark(line, &line.reason, &line.message));
+    let why = |is_ready: bool| {
+        let has_why = move |line: &&ControllerLine| {
+            let is_repeated = line.attention.iter().any(|one| is_ready && one.message == line.message);
+            (line.ready == "True") == is_ready && !line.message.is_empty() && !is_repeated
+        };
+        let all = controllers.iter().filter(has_why);
+        all.map(|line| remark(line, &line.reason, &line.message)).collect()
+    };
     let of_attention = |line: &ControllerLine| -> Vec<String> {
         line.attention.iter().map(|Attention { reason, message, .. }| remark(line, reason, message)).collect()
     };
-    let not_ready = controllers.iter().filter_map(why).collect();
     let attention = controllers.iter().flat_map(of_attention).collect();
-    section("Not ready", not_ready) + &section("Needs attention", attention)
+    section("Not ready", why(false))
+        + &section("Ready, but", why(true))
+        + &section("Needs attention", attention)
 }
 
 fn remark(line: &ControllerLine, reason: &str, message: &str) -> String {
@@ -293,12 +300,24 @@ DecoratorController   c       Unknown   NoServer   -         -         -        
         let expected = "\nNeeds attention:\n  b: ValueFlapping: Pod n/p is fought over\n";
         assert_eq!(fought, expected);
         let message = "the ConfigMap n/hook has no key \"hook.js\"".to_owned();
-        let broken =
-            ControllerLine { reason: "ModuleNotLoaded".to_owned(), message, ..line("d", Vec::new()) };
+        let broken = ControllerLine {
+            ready: "False".to_owned(),
+            reason: "ModuleNotLoaded".to_owned(),
+            message,
+            ..line("d", Vec::new())
+        };
         let expected = "\nNot ready:\n  d: ModuleNotLoaded: the ConfigMap n/hook has no key \"hook.js\"\n";
         assert_eq!(remarks(&[broken, line("a", Vec::new())]), expected);
+        let fails = |attention| {
+            let message = "2 of 4 parents fail".to_owned();
+            ControllerLine { reason: "ParentsFailing".to_owned(), message, ..line("e", attention) }
+        };
+        let expected = "\nReady, but:\n  e: ParentsFailing: 2 of 4 parents fail\n";
+        assert_eq!(remarks(&[fails(Vec::new())]), expected);
+        let attention = "\nNeeds attention:\n  e: ValueFlapping: 2 of 4 parents fail\n";
+        assert_eq!(remarks(&[fails(vec![remark("2 of 4 parents fail")])]), attention, "it is said once");
         let long = line("c", vec![remark(&"m".repeat(5000))]);
-        assert!(remarks(&[long]).len() < 400);
+        assert!(remarks(&[long]).len() < MAX_REMARK + 100);
         let many: Vec<_> = (0..MAX_REMARKS + 5).map(|it| line(&it.to_string(), vec![remark("m")])).collect();
         let shown = remarks(&many);
         assert!(shown.ends_with("  and 5 more\n") && shown.lines().count() == MAX_REMARKS + 3, "{shown}");

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use kube::runtime::watcher;
+use metahook_core::api::ControllerKind;
 use metahook_core::one_line;
 
 use crate::telemetry::error_chain;
@@ -30,6 +31,11 @@ pub(crate) fn refusal(status: u16, message: &str) -> String {
     } else {
         message.into_owned()
     }
+}
+
+/// A message whose advice names the controller.
+pub(crate) fn naming(message: &str, kind: ControllerKind, name: &str) -> String {
+    message.replace("--controller NAME", &format!("--controller {}/{name}", kind.as_str().to_lowercase()))
 }
 
 /// Why a watch broke.
@@ -82,6 +88,8 @@ mod tests {
         let WatchFailure { why, is_ungranted } = WatchFailure::of(&error);
         assert!(is_ungranted);
         assert_eq!(why, format!("{FORBIDDEN}; {ROLES}"));
+        let named = naming(&why, ControllerKind::Composite, "hello");
+        assert!(named.contains("`metahook rbac --controller compositecontroller/hello` prints"), "{named}");
         assert_eq!(WatchFailure::of(&watcher::Error::WatchError(status(403, FORBIDDEN))).why, why);
     }
 

@@ -57,6 +57,7 @@ use heavy_work::HeavyWorkLimiter;
 use observer::Observer;
 use read_rights::ReadRights;
 use running::RunningControllers;
+use tokio::sync::Notify;
 use traces::{ControllerTraces, Traces};
 
 /// Parts of the server that all controllers share.
@@ -141,6 +142,7 @@ impl Telemetry {
     fn of_controller(
         &self,
         meter: &Arc<Meter>,
+        ungranted: &Arc<Notify>,
         (kind, name): (ControllerKind, &str),
         parents: &Arc<Resource>,
     ) -> ControllerTelemetry {
@@ -149,6 +151,7 @@ impl Telemetry {
             observer: self.observer.clone(),
             traces: self.traces.of_controller((kind.as_str(), name), parents),
             causes: Mutex::default(),
+            ungranted: Arc::clone(ungranted),
         }
     }
 }
@@ -241,6 +244,8 @@ pub(crate) struct ControllerTelemetry {
     pub(crate) traces: ControllerTraces,
     /// Filled where the log or a trace has the cause of each reconcile.
     pub(crate) causes: Mutex<Causes>,
+    /// Notified where the API server refuses something to the controller's account: it may lack more rights.
+    pub(crate) ungranted: Arc<Notify>,
 }
 
 /// The fields that differ; none where a cache holds the metadata alone.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use metahook_core::api::ControllerKind;
 use metahook_core::api::status::ControllerStatus;
 use metahook_core::api::stored_hooks::StoredHooks;
+use metahook_core::bundle::modules_of;
 use metahook_core::inspection_paths::CONTROLLER;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
@@ -12,6 +13,7 @@ use metahook_core::overview::{ControllerAnswer, ControllerOverview};
 use metahook_core::trace::TracedObject;
 use metahook_server::cluster::objects::RequestError;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::controllers::{self, KINDS, find_with};
 use crate::inspected_server::{InspectError, Inspector, Question, Servers};
@@ -28,6 +30,8 @@ pub struct ShownController {
     pub status: ControllerStatus,
     /// The addresses of its webhooks by hook.
     pub webhooks: BTreeMap<&'static str, String>,
+    /// Where its modules and scripts are stored, by hook.
+    pub stored: BTreeMap<&'static str, String>,
     /// `None`: no server runs it, or none says.
     pub running: Option<ControllerOverview>,
     /// Why a server that may run it did not answer.
@@ -77,11 +81,21 @@ async fn read_controller(
     )
 }
 
+/// Where a controller's modules and scripts are stored, by hook; shadows have no line of their own.
+fn stored_at(controller: &Value) -> BTreeMap<&'static str, String> {
+    let of_hooks = modules_of(controller).into_iter().filter_map(|(place, hook)| {
+        let text = format!("ConfigMap {}/{}, key {}", place.namespace, place.name, place.key);
+        Some((hook?.as_str(), text))
+    });
+    of_hooks.collect()
+}
+
 /// A controller as it is found by its name.
 pub(crate) struct FoundController {
     id: ObjectId,
     stored: StoredController,
     webhooks: BTreeMap<&'static str, String>,
+    places: BTreeMap<&'static str, String>,
     without_leases: Option<RequestError>,
 }
 
@@ -98,7 +112,8 @@ impl FoundController {
             object.is_some_and(|object| leases.iter().any(|lease| is_of_its_server(lease, &object, &status)));
         let stored = StoredController { kind, name: id.key.name.to_string(), status, has_server };
         let webhooks = StoredHooks::of(&controller).webhooks();
-        Ok(Self { id, stored, webhooks, without_leases })
+        let places = stored_at(&controller);
+        Ok(Self { id, stored, webhooks, places, without_leases })
     }
 
     pub(crate) fn object(&self) -> TracedObject {
@@ -111,10 +126,11 @@ impl FoundController {
         answers: Vec<ControllerAnswer>,
         failed: Option<InspectError>,
     ) -> ShownController {
-        let Self { id, stored, webhooks, without_leases } = self;
+        let Self { id, stored, webhooks, places, without_leases } = self;
         let running = answers.into_iter().find_map(|answer| answer.running);
         let failed = failed.filter(|_| running.is_none());
         let line = stored.line(running.is_some());
-        ShownController { id, line, status: stored.status, webhooks, running, failed, without_leases }
+        let status = stored.status;
+        ShownController { id, line, status, webhooks, stored: places, running, failed, without_leases }
     }
 }

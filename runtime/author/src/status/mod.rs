@@ -64,7 +64,7 @@ pub struct ControllerLine {
     pub name: String,
     pub ready: String,
     pub reason: String,
-    /// Why it is not ready; empty where it is, or where no server says.
+    /// Why it is not ready, or what is wrong although it is; empty where nothing is, or where no server says.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// `None`: they are not listed yet, or no server says.
@@ -113,7 +113,6 @@ impl ControllerLine {
         let ready = status.conditions.iter().find(|one| one.kind == ConditionType::Ready.as_str());
         let (ready, reason, message) = match ready {
             _ if !is_hosted => ("Unknown", NO_SERVER, ""),
-            Some(ready) if ready.status == "True" => ("True", &*ready.reason, ""),
             Some(ready) => (&*ready.status, &*ready.reason, &*ready.message),
             None => ("Unknown", "", ""),
         };

@@ -32,7 +32,7 @@ pub fn print(out: impl Write, shown: &ShownController) -> Result<(), io::Error> 
 }
 
 fn print_at(mut out: impl Write, shown: &ShownController, now: Timestamp) -> Result<(), io::Error> {
-    let ShownController { line, status, webhooks, running, .. } = shown;
+    let ShownController { line, status, webhooks, stored, running, .. } = shown;
     writeln!(out, "{} {}", line.kind, escape(&line.name))?;
     row(&mut out, "ready", &format!("{} {}; {}", line.ready, line.reason, renewed(line.seen)))?;
     let is_ready = |condition: &&Condition| condition.kind == ConditionType::Ready.as_str();
@@ -51,7 +51,7 @@ fn print_at(mut out: impl Write, shown: &ShownController, now: Timestamp) -> Res
         row(&mut out, if nth == 0 { "attention" } else { "" }, &format!("{reason}: {message}"))?;
     }
     for (name, hook) in &status.hooks {
-        row(&mut out, &format!("{name} hook"), &hook_line(hook))?;
+        row(&mut out, &format!("{name} hook"), &hook_line(hook, stored.get(&**name)))?;
     }
     for (name, url) in webhooks {
         row(&mut out, &format!("{name} hook"), &format!("webhook {url}"))?;
@@ -98,8 +98,8 @@ fn print_running(out: &mut impl Write, running: &ControllerOverview) -> Result<(
     row(out, "memory", &memory_line(memory))
 }
 
-fn hook_line(hook: &HookStatus) -> String {
-    let mut words = vec![hook.digest.clone().unwrap_or_default()];
+fn hook_line(hook: &HookStatus, stored: Option<&String>) -> String {
+    let mut words: Vec<_> = hook.digest.iter().cloned().collect();
     words.extend(hook.loaded_at.as_ref().map(|at| format!("loaded at {at}")));
     words.extend(hook.shown_median().map(|median| format!("{median} instructions at the median")));
     if let Some(CallFigures { memory_bytes, memory_limit_bytes, instructions, instructions_limit, .. }) =
@@ -111,6 +111,7 @@ fn hook_line(hook: &HookStatus) -> String {
             "at most {instructions} of {instructions_limit} instructions, {memory} of {limit}"
         ));
     }
+    words.extend(stored.cloned());
     words.join(", ")
 }
 
@@ -228,9 +229,18 @@ mod tests {
         let plural = "compositecontrollers".into();
         let resource = Resource { gvk, plural, namespaced: false, has_status: true };
         let id = ObjectId { resource: Arc::new(resource), key: Key::new("", "hello") };
+        let stored = BTreeMap::from([("sync", "ConfigMap demo/hook, key hook.js".to_owned())]);
         let webhooks = BTreeMap::from([("finalize", "https://example.com/finalize".to_owned())]);
-        let shown =
-            ShownController { id, line, status, webhooks, running, failed: None, without_leases: None };
+        let shown = ShownController {
+            id,
+            line,
+            status,
+            webhooks,
+            stored,
+            running,
+            failed: None,
+            without_leases: None,
+        };
         print_at(&mut out, &shown, "2026-11-27T10:24:40Z".parse().unwrap()).unwrap();
         String::from_utf8(out).unwrap()
     }
@@ -305,7 +315,7 @@ ready       True ParentsFailing; status renewed 3s ago (every 5m while a server 
             Pure: it reads the time
 attention   ValueFlapping: Pod demo/x is changed back
 customize hook sha256:92d7
-sync hook   sha256:4f0c, loaded at 2026-11-27T10:00:00Z, 60000 instructions at the median
+sync hook   sha256:4f0c, loaded at 2026-11-27T10:00:00Z, 60000 instructions at the median, ConfigMap demo/hook, key hook.js
 finalize hook webhook https://example.com/finalize
 parents     40: 35 settled, 5 failing, 3 throttled
 queue       3 waiting, 1 running, the longest for 2.1 s, 5 to be reconciled later

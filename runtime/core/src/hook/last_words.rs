@@ -24,12 +24,20 @@ const MAX_MESSAGE_LINES: usize = 8;
 pub fn script_words(log: &str) -> String {
     let mut lines = log.lines().rev().filter(|line| !line.trim().is_empty());
     let error = lines.next().unwrap_or("it said nothing");
-    let mut led: Vec<_> =
-        lines.take_while(|line| line.starts_with("  ")).take(MAX_LED).map(str::trim).collect();
+    let mut led: Vec<_> = lines
+        .take_while(|line| line.starts_with("  "))
+        .take(MAX_LED)
+        .map(|line| frame(line.trim()))
+        .collect();
     led.reverse();
     let said = if led.is_empty() { error.to_owned() } else { format!("{error}; by {}", led.join(", ")) };
     // A terminal obeys control characters.
     shorten(&said.replace(char::is_control, " "), MAX_WORDS)
+}
+
+/// A line of a traceback; JavaScript's begin with `at`.
+fn frame(line: &str) -> &str {
+    line.strip_prefix("at ").unwrap_or(line)
 }
 
 /// A program's last words, as the end of a message: a panic or an exception in the form of its language, else its last
@@ -205,6 +213,8 @@ mod tests {
             script_words(log),
             "hook.py:3: KeyError: 'a'; by hook.py:9 in sync: name(parent), hook.py:3 in name: it[\"a\"]"
         );
+        let log = "    at sync (hook.js:7:133)\nhook.js:7: TypeError: not a function\n";
+        assert_eq!(script_words(log), "hook.js:7: TypeError: not a function; by sync (hook.js:7:133)");
         assert_eq!(script_words("printed\nhook.py: no function\n\n"), "hook.py: no function");
         assert_eq!(script_words(""), "it said nothing");
         assert_eq!(script_words(&"x".repeat(MAX_WORDS + 1)).len(), MAX_WORDS);

@@ -30,6 +30,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::cluster::discovery::Discovery;
+use crate::cluster::rights::naming;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::heavy_work::HeavyWorkLimiter;
 use crate::controller::hooks::HookCaller;
@@ -202,10 +203,16 @@ impl Reconciler {
         }
         self.observe(parent, &course, &report.result, retry_state);
         let is_ungranted = report.result.as_ref().is_err_and(ReconcileError::is_ungranted);
-        if let Some(reads) = self.data.reads.as_ref().filter(|_| is_ungranted) {
-            reads.doubt();
+        if is_ungranted {
+            self.data.telemetry.ungranted.notify_one();
+            self.data.reads.iter().for_each(|reads| reads.doubt());
         }
-        let result = report.result.map_err(|error| error.failure());
+        let result = report.result.map_err(|error| {
+            let failure = error.failure();
+            let config = &self.data.config;
+            let message = naming(&failure.message, config.kind.name(), &config.name);
+            Failure { message, ..failure }
+        });
         self.log(&parent.key, &result);
         let changing = course.changing.take();
         let warnings = self.record_changing(parent, &result, retry_state, report.reads_clock, changing);

@@ -206,6 +206,7 @@ impl Scenario {
             recorder: context.cluster.recorder.clone(),
             telemetry: context.telemetry.of_controller(
                 &context.telemetry.metrics.meter("CompositeController", "c"),
+                &Arc::default(),
                 (ControllerKind::Composite, "c"),
                 &parents(),
             ),

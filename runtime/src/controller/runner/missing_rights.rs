@@ -12,7 +12,7 @@ use metahook_core::api::status::{Finding, Report};
 use metahook_core::cache::Cache;
 use metahook_core::object::Object;
 use metahook_core::pacing::ungranted_delay;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 
 use crate::cluster::access;
 use crate::cluster::api_client::{ApiClient, Unreachable};
@@ -39,6 +39,8 @@ pub(crate) struct MissingRights {
     report: watch::Sender<Report>,
     /// All controllers: with many of them, each asks less often.
     controllers: Vec<Arc<Store>>,
+    /// The API server has refused something to the account.
+    refused: Arc<Notify>,
 }
 
 /// Rights that a controller's account needs for what the spec declares.
@@ -52,7 +54,11 @@ struct RequiredRights {
 }
 
 impl MissingRights {
-    pub(crate) fn of(runner: &ControllerRunner, account: Option<&ServiceAccountRef>) -> Self {
+    pub(crate) fn of(
+        runner: &ControllerRunner,
+        account: Option<&ServiceAccountRef>,
+        refused: Arc<Notify>,
+    ) -> Self {
         let ControllerRunner { context, kind, object, reporter, .. } = runner;
         let needs = RequiredRights {
             to_work: to_work(*kind, object, context.options.applying.strategy).unwrap_or_default(),
@@ -72,6 +78,7 @@ impl MissingRights {
             recorder: context.cluster.recorder.clone(),
             report: reporter.shared(),
             controllers: context.controllers.all().map(Arc::clone).into(),
+            refused,
         }
     }
 
@@ -158,8 +165,9 @@ impl MissingRights {
         tokio::time::sleep(ungranted_delay(controllers)).await;
     }
 
+    /// Until the API server is asked again, where nothing is missing: soon where it has refused something.
     async fn rest(&self) {
-        tokio::time::sleep(AGAIN).await;
+        drop(tokio::time::timeout(AGAIN, self.refused.notified()).await);
         self.pause().await;
     }
 
@@ -200,6 +208,7 @@ mod tests {
         });
         let object = Object::parse(&controller.to_string(), None).unwrap();
         let (report, mut seen) = watch::channel(Report::default());
+        let refused = Arc::new(Notify::new());
         let rights = MissingRights {
             needs: RequiredRights {
                 to_work: to_work(ControllerKind::Composite, &object, ApplyStrategy::default()).unwrap(),
@@ -214,14 +223,21 @@ mod tests {
             api,
             report,
             controllers: Vec::new(),
+            refused: Arc::clone(&refused),
         };
         let _asking = AbortOnDropHandle::new(tokio::spawn(rights.run()));
-        for (is_allowed, reason) in [
-            (true, ConditionReason::AllGranted),
-            (false, ConditionReason::RightsMissing),
-            (true, ConditionReason::AllGranted),
+        let minutes = Duration::from_mins(5);
+        for (is_allowed, is_refused, reason, within) in [
+            (true, false, ConditionReason::AllGranted, minutes),
+            (false, false, ConditionReason::RightsMissing, minutes),
+            (true, false, ConditionReason::AllGranted, minutes),
+            (false, true, ConditionReason::RightsMissing, Duration::from_secs(5)),
+            (true, false, ConditionReason::AllGranted, minutes),
         ] {
             allowed.store(is_allowed, Ordering::Relaxed);
+            if is_refused {
+                refused.notify_one();
+            }
             let began = Instant::now();
             let report = seen.wait_for(|report| report.rights.reason() == reason.as_str()).await.unwrap();
             let message = match &report.rights {
@@ -231,7 +247,7 @@ mod tests {
             drop(report);
             let says = "\"things/status\" in API group \"e\"; create, update, delete resource \"pods\" in API group \"\"; grant it: `metahook rbac --controller compositecontroller/c`";
             assert!(is_allowed || message.contains(says), "{message}");
-            assert!(began.elapsed() <= Duration::from_mins(5), "{:?} until {reason:?}", began.elapsed());
+            assert!(began.elapsed() <= within, "{:?} until {reason:?}", began.elapsed());
         }
     }
 }

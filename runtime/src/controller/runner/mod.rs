@@ -157,6 +157,7 @@ impl ControllerRunner {
             observed: options.observed,
             max_webhook_answer: options.max_webhook_answer,
         };
+        let ungranted = Arc::default();
         let parts = served.enumerate().map(|(nth, (target, parents))| {
             let config = kinds.config(spec, (target, parents), parts_of_config);
             // Parents and children are read with the server's own rights, for all controllers together; hooks are shown what
@@ -164,7 +165,12 @@ impl ControllerRunner {
             let (stores, telemetry) = (&self.context.cluster.stores, &context.telemetry);
             let data = ControllerData {
                 object: Arc::clone(&self.object),
-                telemetry: telemetry.of_controller(&meter, (config.kind.name(), &config.name), parents),
+                telemetry: telemetry.of_controller(
+                    &meter,
+                    &ungranted,
+                    (config.kind.name(), &config.name),
+                    parents,
+                ),
                 config,
                 parents: stores.open(parents),
                 reads: reads.get(nth).map(|(_, reads)| Arc::clone(reads)),

@@ -14,6 +14,7 @@ use metahook_core::object::id::Resource;
 use metahook_core::pacing::ungranted_delay;
 use metahook_core::reconcile::kinds::Kinds;
 
+use crate::cluster::rights::naming;
 use crate::controller::read_rights::{ReadRights, ReadRightsError};
 use crate::controller::runner::ControllerRunner;
 use crate::store::Store;
@@ -66,7 +67,7 @@ impl ControllerRunner {
                 }
                 return Some(());
             };
-            let message = error_chain(&error);
+            let message = naming(&error_chain(&error), self.kind, &self.object.key.name);
             self.stand_aside();
             self.reporter.change(|report| {
                 report.ready = Finding::new(ConditionReason::NotListed, &message);

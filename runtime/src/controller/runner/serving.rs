@@ -1,6 +1,7 @@
 //! Service of a controller whose kinds, modules and stores are there: it waits until its server leads, starts the workers, and
 //! follows what its hooks are made of, until it stops or begins anew.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use metahook_core::reconcile::kinds::Kinds;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::cluster::rights::naming;
 use crate::controller::ControllerData;
 use crate::controller::brake::Brake;
 use crate::controller::hooks::FollowedHooks;
@@ -67,7 +69,8 @@ impl ControllerRunner {
             }
         }
         self.remove_stale_finalizers();
-        let rights = MissingRights::of(self, common.account.as_ref());
+        let refused = parts.first().map(|part| Arc::clone(&part.reconciler.data.telemetry.ungranted));
+        let rights = MissingRights::of(self, common.account.as_ref(), refused.unwrap_or_default());
         let rights = AbortOnDropHandle::new(tokio::spawn(rights.run()));
         // Before the first reconcile: everything after it is a change.
         hooks.renew(|_| ());
@@ -180,11 +183,12 @@ impl ControllerRunner {
                 () = self.stop.cancelled() => return None,
                 _ = clock.tick() => if let Some(trouble) = controller.stores().find_map(|store| store.trouble()) {
                     self.stand_aside();
+                    let trouble = naming(&trouble, self.kind, &self.object.key.name);
                     self.context.telemetry.observer.note(|| Observed::Problem { message: trouble.clone() });
                     let is_too_large = controller.stores().any(|store| store.too_large().is_some());
                     let reason =
                         if is_too_large { ConditionReason::CacheTooLarge } else { ConditionReason::NotListed };
-                    self.reporter.change(|report| report.ready = Finding::new(reason, trouble));
+                    self.reporter.change(|report| report.ready = Finding::new(reason, &trouble));
                 }
             }
         }

@@ -344,7 +344,15 @@ fn planned<'a>(
     rows.extend(left.iter().map(|LeftChild { object, why }| ("left", format!("{}: {why}", name(object)))));
     for PlannedWrite { object, drift, .. } in writes.iter().filter(|write| !write.drift.is_empty()) {
         let places = drift.join(", ");
-        rows.push(("drift", format!("{}: another client changed {places}", name(object))));
+        // What the API server leaves out at each write, no other client has changed.
+        let is_dropped = trace.steps.iter().any(|step| match step {
+            TracedStep::Wrote { object: written, end, .. } => {
+                *end == TracedWriteEnd::NoEffect && written.is(object)
+            }
+            _ => false,
+        });
+        let how = if is_dropped { "the API server does not keep" } else { "another client changed" };
+        rows.push(("drift", format!("{}: {how} {places}", name(object))));
     }
     let is_tried = |planned: &TracedObject| {
         trace.steps.iter().any(|step| match step {

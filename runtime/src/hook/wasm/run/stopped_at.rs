@@ -62,7 +62,7 @@ mod tests {
     fn only_a_stop_has_a_place() {
         let at = |said| place(said).unwrap_or_default();
         assert_eq!(at("sync.py:2: Stopped"), " at sync.py:2");
-        assert_eq!(at("hook.js:3: InternalError: interrupted; by at sync (hook.js:3:9)"), " at hook.js:3");
+        assert_eq!(at("hook.js:3: InternalError: interrupted; by sync (hook.js:3:9)"), " at hook.js:3");
         assert_eq!(at("sync.py:2: KeyError: 'a'"), "");
     }
 }
