@@ -204,15 +204,9 @@ impl Reconciler {
         self.observe(parent, &course, &report.result, retry_state);
         let is_ungranted = report.result.as_ref().is_err_and(ReconcileError::is_ungranted);
         if is_ungranted {
-            self.data.telemetry.ungranted.notify_one();
-            self.data.reads.iter().for_each(|reads| reads.doubt());
+            self.doubt_rights();
         }
-        let result = report.result.map_err(|error| {
-            let failure = error.failure();
-            let config = &self.data.config;
-            let message = naming(&failure.message, config.kind.name(), &config.name);
-            Failure { message, ..failure }
-        });
+        let result = report.result.map_err(|error| self.failure(&error));
         self.log(&parent.key, &result);
         let changing = course.changing.take();
         let warnings = self.record_changing(parent, &result, retry_state, report.reads_clock, changing);
@@ -233,6 +227,19 @@ impl Reconciler {
             self.trace(parent, course, TraceEnd::of(&result), outcome);
         }
         outcome
+    }
+
+    /// The API server has refused something: maybe the account lacks more.
+    fn doubt_rights(&self) {
+        self.data.telemetry.ungranted.notify_one();
+        self.data.reads.iter().for_each(|reads| reads.doubt());
+    }
+
+    /// The failure as users are told of it: advice about rights names the controller.
+    fn failure(&self, error: &ReconcileError) -> Failure {
+        let (failure, config) = (error.failure(), &self.data.config);
+        let message = naming(&failure.message, config.kind.name(), &config.name);
+        Failure { message, ..failure }
     }
 
     /// The parent needs no reconcile: the deletion brake counts that, and nothing holds the parent back.

@@ -18,6 +18,7 @@ use crate::cluster::access;
 use crate::cluster::api_client::{ApiClient, Unreachable};
 use crate::cluster::events::Recorder;
 use crate::controller::runner::ControllerRunner;
+use crate::controller::runner::parent_queue::ParentQueue;
 use crate::controller::runner::report::changed;
 use crate::store::Store;
 use crate::telemetry::error_chain;
@@ -57,8 +58,9 @@ impl MissingRights {
     pub(crate) fn of(
         runner: &ControllerRunner,
         account: Option<&ServiceAccountRef>,
-        refused: Arc<Notify>,
+        parts: &[ParentQueue],
     ) -> Self {
+        let refused = parts.first().map(|part| Arc::clone(&part.reconciler.data.telemetry.ungranted));
         let ControllerRunner { context, kind, object, reporter, .. } = runner;
         let needs = RequiredRights {
             to_work: to_work(*kind, object, context.options.applying.strategy).unwrap_or_default(),
@@ -78,7 +80,7 @@ impl MissingRights {
             recorder: context.cluster.recorder.clone(),
             report: reporter.shared(),
             controllers: context.controllers.all().map(Arc::clone).into(),
-            refused,
+            refused: refused.unwrap_or_default(),
         }
     }
 

@@ -142,7 +142,8 @@ impl ControllerRunner {
         self.loaded(&mut modules).await?;
         let shadows = self.shadows(common);
         let hooks = Arc::new(FollowedHooks::new(hooks, spec_digest(&self.object)));
-        let meter = self.context.telemetry.metrics.meter(&self.object.gvk.kind, &self.object.key.name);
+        let name = &self.object.key.name;
+        let meter = self.context.telemetry.metrics.meter(&self.object.gvk.kind, name);
         meter.counts().shadows = shadows.counts();
         let context = self.context.acting_as(common.account.as_ref());
         let targets = spec.targets().iter().zip(&kinds.parents);
@@ -150,7 +151,7 @@ impl ControllerRunner {
         let throttle = Throttle::new(self.context.options.self_triggered);
         let options = &self.context.options;
         let parts_of_config = ConfigParts {
-            name: &self.object.key.name,
+            name,
             snapshot,
             home: self.context.cluster.api.client.default_namespace(),
             max_children: options.max_children,
@@ -165,12 +166,7 @@ impl ControllerRunner {
             let (stores, telemetry) = (&self.context.cluster.stores, &context.telemetry);
             let data = ControllerData {
                 object: Arc::clone(&self.object),
-                telemetry: telemetry.of_controller(
-                    &meter,
-                    &ungranted,
-                    (config.kind.name(), &config.name),
-                    parents,
-                ),
+                telemetry: telemetry.of_controller(&meter, &ungranted, (self.kind, name), parents),
                 config,
                 parents: stores.open(parents),
                 reads: reads.get(nth).map(|(_, reads)| Arc::clone(reads)),

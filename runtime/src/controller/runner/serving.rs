@@ -1,7 +1,6 @@
 //! Service of a controller whose kinds, modules and stores are there: it waits until its server leads, starts the workers, and
 //! follows what its hooks are made of, until it stops or begins anew.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -69,8 +68,7 @@ impl ControllerRunner {
             }
         }
         self.remove_stale_finalizers();
-        let refused = parts.first().map(|part| Arc::clone(&part.reconciler.data.telemetry.ungranted));
-        let rights = MissingRights::of(self, common.account.as_ref(), refused.unwrap_or_default());
+        let rights = MissingRights::of(self, common.account.as_ref(), &parts);
         let rights = AbortOnDropHandle::new(tokio::spawn(rights.run()));
         // Before the first reconcile: everything after it is a change.
         hooks.renew(|_| ());
