@@ -215,14 +215,11 @@ mod tests {
             "lastTransitionTime": "t",
         }]);
         let conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap();
-        let hook = HookStatus {
-            digest: Some("sha256:4f0c".to_owned()),
-            loaded_at: Some("2026-11-27T10:00:00Z".to_owned()),
-            instructions_p50: Some(60_000),
-            ..HookStatus::default()
-        };
-        let customize = HookStatus { digest: Some("sha256:92d7".to_owned()), ..HookStatus::default() };
-        let hooks = BTreeMap::from([("customize".to_owned(), customize), ("sync".to_owned(), hook)]);
+        let digest = |digest: &str| HookStatus { digest: Some(digest.to_owned()), ..HookStatus::default() };
+        let loaded_at = Some("2026-11-27T10:00:00Z".to_owned());
+        let hook = HookStatus { loaded_at, instructions_p50: Some(60_000), ..digest("sha256:4f0c") };
+        let hooks = [("customize", digest("sha256:92d7")), ("sync", hook)];
+        let hooks = hooks.map(|(name, hook)| (name.to_owned(), hook)).into();
         let status = ControllerStatus { conditions, hooks, ..ControllerStatus::default() };
         let mut out = Vec::new();
         let gvk = Gvk::new("metacontroller.k8s.io/v1alpha1", "CompositeController");
