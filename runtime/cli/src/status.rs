@@ -315,7 +315,11 @@ DecoratorController   c       Unknown   NoServer   -         -         -        
         let expected = "\nReady, but:\n  e: ParentsFailing: 2 of 4 parents fail\n";
         assert_eq!(remarks(&[fails(Vec::new())]), expected);
         let attention = "\nNeeds attention:\n  e: ValueFlapping: 2 of 4 parents fail\n";
-        assert_eq!(remarks(&[fails(vec![remark("2 of 4 parents fail")])]), attention, "it is said once");
+        assert_eq!(
+            remarks(&[fails(vec![remark("2 of 4 parents fail")])]),
+            attention,
+            "a message stands once"
+        );
         let long = line("c", vec![remark(&"m".repeat(5000))]);
         assert!(remarks(&[long]).len() < MAX_REMARK + 100);
         let many: Vec<_> = (0..MAX_REMARKS + 5).map(|it| line(&it.to_string(), vec![remark("m")])).collect();

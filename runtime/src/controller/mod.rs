@@ -38,6 +38,7 @@ use metahook_core::reconcile::changed_fields::ChangedFields;
 use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::shown::ObservedBounds;
 use metahook_core::reconcile::trigger::{Causes, ReconcileCause};
+use tokio::sync::Notify;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovery::Discovery;
@@ -57,7 +58,6 @@ use heavy_work::HeavyWorkLimiter;
 use observer::Observer;
 use read_rights::ReadRights;
 use running::RunningControllers;
-use tokio::sync::Notify;
 use traces::{ControllerTraces, Traces};
 
 /// Parts of the server that all controllers share.

@@ -235,7 +235,7 @@ impl Reconciler {
         self.data.reads.iter().for_each(|reads| reads.doubt());
     }
 
-    /// The failure as users are told of it: advice about rights names the controller.
+    /// Describes the error for users: the advice about a missing right names the controller.
     fn failure(&self, error: &ReconcileError) -> Failure {
         let (failure, config) = (error.failure(), &self.data.config);
         let message = naming(&failure.message, config.kind.name(), &config.name);

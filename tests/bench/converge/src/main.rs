@@ -101,7 +101,7 @@ async fn main() -> Result<()> {
         let bare = bare::measure(&cluster, &format!("bare-{pair}"), options.parents).await?;
         for turn in &turns {
             let namespace = format!("{}-{pair}", turn.namespace());
-            let said = match turn {
+            let line = match turn {
                 Turn::Ours => {
                     let ours = ours::measure(&cluster, &namespace, options.parents).await?;
                     report.add(options.parents, &bare, &ours)
@@ -115,7 +115,7 @@ async fn main() -> Result<()> {
                     report.add_peer(peer.name, options.parents, &bare, &theirs)
                 }
             };
-            eprintln!("{said}");
+            eprintln!("{line}");
         }
         // The later one has an API server and an etcd that have kept more.
         turns.reverse();

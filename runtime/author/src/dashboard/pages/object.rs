@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_was_mended_is_told_from_one_that_lasts() {
+    fn a_mended_failure_differs_from_a_lasting_one() {
         let ended = |began: &str, end: TraceEnd| ReconcileTrace { end, ..trace(began) };
         let (failed, began) = (|| TraceEnd::Failed("it trapped".to_owned()), "2026-11-27T10:00:00.000Z");
         let page = shown(&[ended("2026-11-27T10:00:01.000Z", failed()), ended(began, failed())]);
