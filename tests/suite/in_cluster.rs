@@ -31,20 +31,33 @@ pub(crate) async fn the_server_runs_as_a_pod_and_comes_back_after_kill_9(test: &
     let image = Image::layout(oci::NAME, folder.path());
     let plane = ControlPlane::start_with_node(&parts, &[image], async |_| Ok(())).await?;
     let kubectl = plane.kubectl();
-
-    // The server's Pod has to fit into the strictest of namespaces.
-    types(&kubectl, "create namespace metacontroller").await?;
-    types(&kubectl, "label namespace metacontroller pod-security.kubernetes.io/enforce=restricted").await?;
-    for _ in ["install", "upgrade"] {
-        types(&kubectl, "apply --server-side -k manifests").await?;
+    let ended = installed(test, &plane, &kubectl).await;
+    if ended.is_err() {
+        for line in
+            ["get pods -A -o wide", "get events -A", "-n metacontroller logs metacontroller-0 --tail=30"]
+        {
+            let printed = types(&kubectl, line).await.unwrap_or_else(|why| format!("{why:#}"));
+            println!("kubectl {line}\n{printed}");
+        }
     }
-    types(&kubectl, "-n metacontroller rollout status statefulset/metacontroller --timeout=180s").await?;
-    grant(test, &kubectl).await?;
-    tutorial(&kubectl).await?;
-    commands(&plane).await?;
-    println!("memory of the server in its Pod, while it hosts the tutorial: {}", memory(&plane).await?);
-    killed(&plane, &kubectl).await?;
-    replicated(&plane, &kubectl).await
+    ended
+}
+
+/// The server is installed, hosts the tutorial, is killed, and shares its work with a second one.
+async fn installed(test: &mut Fixture, plane: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
+    // The server's Pod has to fit into the strictest of namespaces.
+    types(kubectl, "create namespace metacontroller").await?;
+    types(kubectl, "label namespace metacontroller pod-security.kubernetes.io/enforce=restricted").await?;
+    for _ in ["install", "upgrade"] {
+        types(kubectl, "apply --server-side -k manifests").await?;
+    }
+    types(kubectl, "-n metacontroller rollout status statefulset/metacontroller --timeout=180s").await?;
+    grant(test, kubectl).await?;
+    tutorial(kubectl).await?;
+    commands(plane).await?;
+    println!("memory of the server in its Pod, while it hosts the tutorial: {}", memory(plane).await?);
+    killed(plane, kubectl).await?;
+    replicated(plane, kubectl).await
 }
 
 /// `metahook explain` finds the server's Pod, and has a port forwarded to it.

@@ -28,6 +28,9 @@ const LIMIT: Duration = Duration::from_mins(15);
 /// A test of an experiment's long form that takes longer hangs.
 const LONG_LIMIT: Duration = Duration::from_mins(20);
 
+/// Characters of why a test failed, in the list at the end.
+const LONGEST_REASON: usize = 500;
+
 /// Body of a test, with the fixture that it has to itself.
 pub(crate) type Body = for<'a> fn(&'a mut Fixture) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 
@@ -315,4 +318,12 @@ fn close(failures: &[(&str, anyhow::Error)], skipped: usize, ran: usize, all: us
         all.saturating_sub(ran),
         start.elapsed().as_secs_f64(),
     );
+    // Once more and short: the end of a long log is what a reader sees first.
+    for (title, why) in failures {
+        let why = why.root_cause().to_string();
+        println!(
+            "failed: {title}: {}",
+            why.chars().take(LONGEST_REASON).collect::<String>().replace('\n', "; ")
+        );
+    }
 }
