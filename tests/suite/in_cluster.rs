@@ -31,16 +31,21 @@ pub(crate) async fn the_server_runs_as_a_pod_and_comes_back_after_kill_9(test: &
     let image = Image::layout(oci::NAME, folder.path());
     let plane = ControlPlane::start_with_node(&parts, &[image], async |_| Ok(())).await?;
     let kubectl = plane.kubectl();
-    let ended = installed(test, &plane, &kubectl).await;
-    if ended.is_err() {
-        for line in
-            ["get pods -A -o wide", "get events -A", "-n metacontroller logs metacontroller-0 --tail=30"]
-        {
-            let printed = types(&kubectl, line).await.unwrap_or_else(|why| format!("{why:#}"));
-            println!("kubectl {line}\n{printed}");
-        }
+    match installed(test, &plane, &kubectl).await {
+        Ok(()) => Ok(()),
+        Err(why) => Err(why.context(evidence(&kubectl).await)),
     }
-    ended
+}
+
+/// Text that helps to understand a failure: the plane has no log of its Pods when it is gone.
+async fn evidence(kubectl: &Kubectl) -> String {
+    let mut all = Vec::new();
+    for line in ["get pods -A -o wide", "get events -A", "-n metacontroller logs metacontroller-0 --tail=30"]
+    {
+        let printed = types(kubectl, line).await.unwrap_or_else(|why| format!("{why:#}"));
+        all.push(format!("kubectl {line}\n{printed}"));
+    }
+    all.join("\n")
 }
 
 /// The server is installed, hosts the tutorial, is killed, and shares its work with a second one.

@@ -13,6 +13,7 @@ use acceptance::paths;
 use acceptance::wait::elapsed;
 use anyhow::{Context, Result, anyhow, bail};
 use futures_util::FutureExt;
+use metahook_core::shorten_middle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -28,7 +29,7 @@ const LIMIT: Duration = Duration::from_mins(15);
 /// A test of an experiment's long form that takes longer hangs.
 const LONG_LIMIT: Duration = Duration::from_mins(20);
 
-/// Characters of why a test failed, in the list at the end.
+/// Bytes of why a test failed, in the list at the end.
 const LONGEST_REASON: usize = 500;
 
 /// Body of a test, with the fixture that it has to itself.
@@ -320,10 +321,7 @@ fn close(failures: &[(&str, anyhow::Error)], skipped: usize, ran: usize, all: us
     );
     // Once more and short: the end of a long log is what a reader sees first.
     for (title, why) in failures {
-        let why = why.root_cause().to_string();
-        println!(
-            "failed: {title}: {}",
-            why.chars().take(LONGEST_REASON).collect::<String>().replace('\n', "; ")
-        );
+        let why = why.root_cause().to_string().replace('\n', "; ");
+        println!("failed: {title}: {}", shorten_middle(&why, LONGEST_REASON));
     }
 }

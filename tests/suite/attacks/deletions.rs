@@ -77,6 +77,16 @@ async fn until_held(test: &Fixture, place: &Objects, prefix: &str) -> Result<()>
     .await
 }
 
+/// Creates the parent; gives back its children when it has settled with them.
+async fn settled_parent(test: &mut Fixture) -> Result<BTreeSet<String>> {
+    test.create(test.parent("a")).await?;
+    test.config_maps().until("child-9", "made", |_| true).await?;
+    test.until_controller("settled with its first version", is_settled).await?;
+    let children = living_children(test).await?;
+    ensure!(children.len() == CHILDREN, "{} children", children.len());
+    Ok(children)
+}
+
 /// A parent with ten ConfigMaps, whose hook then wants none; gives back the children of before.
 async fn wrong_module(test: &mut Fixture) -> Result<BTreeSet<String>> {
     test.define_kind().await?;
@@ -84,11 +94,7 @@ async fn wrong_module(test: &mut Fixture) -> Result<BTreeSet<String>> {
     test.serve()?;
     let hook = test.hook("hook");
     test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
-    test.create(test.parent("a")).await?;
-    test.config_maps().until("child-9", "made", |_| true).await?;
-    test.until_controller("settled with its first module", is_settled).await?;
-    let before = living_children(test).await?;
-    ensure!(before.len() == CHILDREN, "{} children", before.len());
+    let before = settled_parent(test).await?;
     test.store("hook", &no_children()?).await?;
     until_held(test, &test.config_maps(), "child-").await?;
     Ok(before)
@@ -200,11 +206,7 @@ async fn by_webhook(test: &mut Fixture) -> Result<(Webhook, BTreeSet<String>)> {
     test.serve()?;
     let hook = Hook::webhook(&webhook.url("/before"));
     test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
-    test.create(test.parent("a")).await?;
-    test.config_maps().until("child-9", "made", |_| true).await?;
-    test.until_controller("settled with its first URL", is_settled).await?;
-    let before = living_children(test).await?;
-    ensure!(before.len() == CHILDREN, "{} children", before.len());
+    let before = settled_parent(test).await?;
     Ok((webhook, before))
 }
 
@@ -214,8 +216,7 @@ pub(crate) async fn held_reconciles_go_on_when_the_answers_ask_for_less(test: &m
         Answer::text(json!({ "status": { "is": status }, "children": children }).to_string())
     };
     webhook.answer(says("wrong", json!([])));
-    let spec = json!({ "spec": { "hooks": { "sync": { "webhook": { "url": webhook.url("/after") } } } } });
-    test.controllers().merge(test.name(), &spec).await?;
+    change_url(test, &webhook).await?;
     test.until_controller("deletions held", is_held).await?;
     let parent = test.parents().get("a").await?;
     ensure!(parent["status"]["is"].is_null(), "a status was written: {parent}");

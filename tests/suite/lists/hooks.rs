@@ -3,9 +3,9 @@
 use super::authors::of_days;
 use crate::runner::{Test, tests};
 use crate::{
-    apply, cases, crds, first_calls, gallery_copies, gallery_node, gallery_scripts, hook_failures,
-    hostile_components, hostile_hooks, hostile_loops, hostile_scripts, limits, mounts, render, replayed,
-    said, scripts, secrecy, settling, shadows,
+    apply, author_messages, cases, crds, first_calls, gallery_copies, gallery_node, gallery_scripts,
+    hook_failures, hostile_components, hostile_hooks, hostile_loops, hostile_scripts, limits, mounts, render,
+    replayed, scripts, secrecy, settling, shadows,
 };
 
 pub(super) fn of_bounds() -> Vec<Test> {
@@ -92,7 +92,7 @@ pub(super) fn of_hooks() -> Vec<Test> {
             a_hook_that_exits_with_3_changes_nothing_and_heals,
             a_parent_whose_finalize_hook_fails_for_long_is_told_how_to_go,
         },
-        said::{
+        author_messages::{
             fields_that_nobody_knows_are_named_on_the_parent,
             which_module_runs_is_told_on_the_controller,
             why_a_child_goes_is_told_on_its_parent,

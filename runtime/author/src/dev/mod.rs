@@ -178,8 +178,8 @@ mod tests {
         })
     }
 
-    /// Result of beginning a session on a cluster that serves controllers, if `ours`, and else nothing.
-    async fn begun(ours: bool) -> String {
+    /// How a session starts on a cluster that serves controllers, if `ours`, and else nothing.
+    async fn start(ours: bool) -> String {
         let api = fake::answering(move |request| {
             let ours_is_asked = request.uri().path() == "/apis/metacontroller.k8s.io/v1alpha1";
             let kinds = json!({ "resources": [
@@ -190,17 +190,17 @@ mod tests {
             assert_eq!(request.method(), Method::GET, "nothing is written");
             Response::builder().status(status).body(body.to_string()).ok()
         });
-        let begun = DevSession::begin(&api, session(), &document()).await;
-        begun.map(drop).map_or_else(|error| error_chain(&error), |()| "begun".to_owned())
+        let session = DevSession::begin(&api, session(), &document()).await;
+        session.map(drop).map_or_else(|error| error_chain(&error), |()| "started".to_owned())
     }
 
     #[tokio::test]
     async fn what_is_missing_is_named_before_anything_is_written() {
         assert_eq!(
-            begun(false).await,
+            start(false).await,
             "the cluster has no CompositeControllers of metahook: write its CustomResourceDefinitions with `metahook crds --apply`"
         );
-        let error = begun(true).await;
+        let error = start(true).await;
         assert!(
             error.starts_with("the controller's parents: the API server serves no things.v1.example.com")
                 || error.contains("install its CustomResourceDefinition"),
