@@ -95,7 +95,7 @@ fn add_json(value: &Value, all: &mut impl Hasher) {
     }
 }
 
-/// Map without iteration, so that its random order cannot reach a decision. Its seed is random, so that colliding keys
+/// Map that never shows its order, so that its random order cannot reach a decision. Its seed is random, so that colliding keys
 /// cannot be prepared.
 #[expect(clippy::disallowed_types, reason = "no method shows the map's order")]
 pub struct FastMap<K, V>(HashMap<K, V, RandomState>);
@@ -107,6 +107,20 @@ impl<K: Hash + Eq, V> FastMap<K, V> {
 
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.0.get_mut(key)
+    }
+
+    pub fn contains(&self, key: &K) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// All values by key.
+    pub fn sorted(&self) -> Vec<(&K, &V)>
+    where
+        K: Ord,
+    {
+        let mut all: Vec<_> = self.0.iter().collect();
+        all.sort_unstable_by_key(|(key, _)| *key);
+        all
     }
 
     pub fn or_default(&mut self, key: &K) -> &mut V

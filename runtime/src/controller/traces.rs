@@ -166,7 +166,7 @@ impl ControllerTraces {
 
 /// A time in RFC 3339 with milliseconds.
 pub(crate) fn print_time(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+    format!("{time:.3}")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Query of a request, such as `/v1/reconciles?group=example.com&resource=greetings&namespace=demo&name=a`.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::Uri;
 use metahook_core::overview::parent_list::ParentFilter;
@@ -48,13 +49,13 @@ impl<'a> Query<'a> {
 
     /// The object that is asked about; without `is_one` all objects of its kind.
     pub(super) fn object(&self, is_one: bool) -> Result<TracedObject, Refusal> {
-        let some = |name: &str| self.field(name).map(Cow::into_owned).unwrap_or_default();
+        let some = |name: &str| -> Arc<str> { self.field(name).unwrap_or_default().into() };
         Ok(TracedObject {
             group: some("group"),
-            resource: self.given("resource")?,
+            resource: self.given("resource")?.into(),
             kind: some("kind"),
             namespace: some("namespace"),
-            name: if is_one { self.given("name")? } else { String::new() },
+            name: if is_one { self.given("name")?.into() } else { Arc::default() },
         })
     }
 }

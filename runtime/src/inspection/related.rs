@@ -1,5 +1,7 @@
 //! Names and numbers of related objects in traces: only users who may list these objects see them.
 
+use std::sync::Arc;
+
 use metahook_core::trace::{Hidden, ReconcileTrace, TracedObject, TracedStep};
 
 use super::guard::{Guard, Refusal, User};
@@ -67,7 +69,7 @@ struct Reviewed<'a> {
 impl Reviewed<'_> {
     /// Why objects of a kind and namespace are hidden; `None`: the user may list them.
     async fn hides(&mut self, reach: TracedObject) -> Result<Option<Hidden>, Refusal> {
-        let everywhere = TracedObject { namespace: String::new(), ..reach.clone() };
+        let everywhere = TracedObject { namespace: Arc::default(), ..reach.clone() };
         let mut hidden = Hidden::Unreviewed;
         for one in [everywhere, reach] {
             hidden = match self.may_list(one).await? {

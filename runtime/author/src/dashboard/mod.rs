@@ -200,11 +200,11 @@ impl PageRequest {
             found.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
         };
         let object = || TracedObject {
-            group: field("group"),
-            resource: field("resource"),
-            kind: field("kind"),
-            namespace: field("namespace"),
-            name: field("name"),
+            group: field("group").into(),
+            resource: field("resource").into(),
+            kind: field("kind").into(),
+            namespace: field("namespace").into(),
+            name: field("name").into(),
         };
         let kind_named = |name: &str| KINDS.into_iter().find(|one| one.as_str() == name);
         let path: Vec<_> = path.split('/').skip(1).collect();
@@ -228,7 +228,8 @@ impl PageRequest {
                 let controller = TracedObject::new(&resource(kind), &Key::new("", &field("controller")));
                 let parent = object();
                 // Without a name servers would record all parents.
-                if [&controller.name, &parent.resource, &parent.name].into_iter().any(String::is_empty) {
+                if [&controller.name, &parent.resource, &parent.name].into_iter().any(|name| name.is_empty())
+                {
                     return None;
                 }
                 Self::Calls(CallSubject { controller, parent })

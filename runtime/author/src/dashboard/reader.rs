@@ -183,7 +183,7 @@ async fn fetch(
     }
     let (answers, failures) = record(&servers, &subject, &number, false).await;
     if !answers.iter().any(|answer| answer.hosted) {
-        let name = subject.controller.name;
+        let name = subject.controller.name.to_string();
         return Err(
             foremost(failures).map_or_else(|| RecorderError::NotHosted(name).into(), PageError::Inspect)
         );
@@ -203,8 +203,8 @@ async fn record(
 ) -> (Vec<RecordedAnswer>, Vec<InspectError>) {
     let mut more = vec![
         ("number", number.to_owned()),
-        ("parentNamespace", parent.namespace.clone()),
-        ("parentName", parent.name.clone()),
+        ("parentNamespace", parent.namespace.to_string()),
+        ("parentName", parent.name.to_string()),
     ];
     more.extend(ends.then(|| ("end", true.to_string())));
     let question = Question { path: RECORDING, object: controller, more: &more };

@@ -29,11 +29,11 @@ fn each_page_has_an_address() {
 #[test]
 fn an_object_is_found_by_its_link() {
     let object = TracedObject {
-        group: "example.com".to_owned(),
-        resource: "hellos".to_owned(),
-        kind: "Hello".to_owned(),
-        namespace: "n&m".to_owned(),
-        name: "a/b?".to_owned(),
+        group: "example.com".into(),
+        resource: "hellos".into(),
+        kind: "Hello".into(),
+        namespace: "n&m".into(),
+        name: "a/b?".into(),
     };
     let link = Site::for_tests().object_link(&object);
     assert_eq!(asked(link.strip_prefix("/0f").unwrap()), Some(PageRequest::Object(object)));
@@ -43,9 +43,9 @@ fn an_object_is_found_by_its_link() {
 fn the_calls_about_a_parent_are_found_by_their_link() {
     let controller = TracedObject::new(&resource(ControllerKind::Decorator), &Key::new("", "c&d"));
     let parent = TracedObject {
-        resource: "pods".to_owned(),
-        kind: "Pod".to_owned(),
-        name: "a/b?".to_owned(),
+        resource: "pods".into(),
+        kind: "Pod".into(),
+        name: "a/b?".into(),
         ..TracedObject::default()
     };
     let link = Site::for_tests().calls_link((&controller.kind, &controller.name), &parent);

@@ -160,11 +160,11 @@ mod tests {
         ReconcileTrace {
             controller: "CompositeController c".to_owned(),
             parent: TracedObject {
-                group: String::new(),
-                resource: "pods".to_owned(),
-                kind: "Pod".to_owned(),
-                namespace: "n".to_owned(),
-                name: parent.to_owned(),
+                group: "".into(),
+                resource: "pods".into(),
+                kind: "Pod".into(),
+                namespace: "n".into(),
+                name: parent.into(),
             },
             generation: 1,
             resource_version: "1".to_owned(),

@@ -147,8 +147,8 @@ fn merged(answers: Vec<Explained>) -> Option<Explained> {
         let mut seen = BTreeSet::new();
         for trace in &mut all.reconciles {
             let parent = &trace.parent;
-            let names = [&trace.controller, &parent.group, &parent.resource, &parent.namespace, &parent.name];
-            if !seen.insert(names.map(String::clone)) {
+            let names = [&parent.group, &parent.resource, &parent.namespace, &parent.name].map(Arc::clone);
+            if !seen.insert((trace.controller.clone(), names)) {
                 trace.settled = None;
             }
         }

@@ -180,7 +180,7 @@ impl Recorder {
         if answers.iter().any(|answer| answer.hosted) {
             self.outage.unhosted = None;
         } else if self.outage.unhosted.get_or_insert_with(Instant::now).elapsed() > HOSTED_TIMEOUT {
-            return Err(RecorderError::NotHosted(self.object.name.clone()));
+            return Err(RecorderError::NotHosted(self.object.name.to_string()));
         }
         self.beginnings += answers.iter().filter(|answer| answer.began).count();
         self.ending.lost += answers.iter().map(|answer| answer.lost).sum::<usize>();

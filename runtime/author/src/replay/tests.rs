@@ -8,11 +8,11 @@ use super::*;
 
 fn call(answer: Option<&Value>) -> RecordedCall {
     let parent = TracedObject {
-        group: "example.com".to_owned(),
-        resource: "greetings".to_owned(),
-        kind: "Greeting".to_owned(),
-        namespace: "n".to_owned(),
-        name: "a".to_owned(),
+        group: "example.com".into(),
+        resource: "greetings".into(),
+        kind: "Greeting".into(),
+        namespace: "n".into(),
+        name: "a".into(),
     };
     RecordedCall {
         controller: "c".to_owned(),

@@ -41,11 +41,11 @@ fn recording(format: u32) -> String {
     let call = RecordedCall {
         controller: "c".to_owned(),
         parent: TracedObject {
-            group: "example.com".to_owned(),
-            resource: "things".to_owned(),
-            kind: "Thing".to_owned(),
-            namespace: "ns".to_owned(),
-            name: "a".to_owned(),
+            group: "example.com".into(),
+            resource: "things".into(),
+            kind: "Thing".into(),
+            namespace: "ns".into(),
+            name: "a".into(),
         },
         hook: "sync".to_owned(),
         digest: Some(stored.digest.clone()),

@@ -27,7 +27,7 @@ impl fmt::Display for Uid {
 }
 
 /// Group, version and kind, as they stand in an object's `apiVersion` and `kind`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gvk {
     pub group: Arc<str>,
     pub version: Arc<str>,
@@ -112,7 +112,7 @@ impl fmt::Display for Gvr {
 }
 
 /// A resource as the API server serves it: both of its names, its scope, whether it has a status subresource.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource {
     pub gvk: Gvk,
     pub plural: Arc<str>,

@@ -139,7 +139,7 @@ mod tests {
             None
         });
         assert_eq!((first.found, first.parents.len(), asked), (PAGE + 50, PAGE, PAGE));
-        assert_eq!(first.parents[1].parent.name, "001");
+        assert_eq!(&*first.parents[1].parent.name, "001");
         let last = ParentFilter { skip: PAGE, ..ParentFilter::default() }.page(found(), |_| None);
         assert_eq!((last.found, last.parents.len(), &*last.parents[0].parent.name), (PAGE + 50, 50, "100"));
         let beyond = ParentFilter { skip: usize::MAX, ..ParentFilter::default() }.page(found(), |_| None);

@@ -1,11 +1,10 @@
 //! Trigger of a reconcile in a person's words, told from what changed since the parent's reconcile before.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::hash::Fingerprint;
+use crate::hash::{FastMap, Fingerprint};
 use crate::object::Object;
 use crate::object::Version;
 use crate::object::id::{Key, ObjectId, Uid};
@@ -95,24 +94,24 @@ pub struct ReconcileCause {
 #[derive(Debug, Default)]
 pub struct Causes {
     /// The first change of another object that each waiting parent waits for.
-    changed: BTreeMap<Key, ReconcileCause>,
+    changed: FastMap<Key, ReconcileCause>,
     /// Fields of each waiting parent that changed since its last reconcile.
-    own_fields: BTreeMap<Key, ChangedFields>,
+    own_fields: FastMap<Key, ChangedFields>,
     /// State of each parent, and of the hooks, when its last reconcile began.
-    before: BTreeMap<Key, Beginning>,
+    before: FastMap<Key, Beginning>,
 }
 
 impl Causes {
     /// Whether a change of another object is remembered for one of these parents.
     pub fn has_room<'a>(&self, parents: impl IntoIterator<Item = &'a Key>) -> bool {
         self.changed.len() < MAX_REMEMBERED
-            && parents.into_iter().any(|parent| !self.changed.contains_key(parent))
+            && parents.into_iter().any(|parent| !self.changed.contains(parent))
     }
 
     /// Another object changed, which concerns these parents. The first change counts until their reconcile.
     pub fn object_changed<'a>(&mut self, parents: impl IntoIterator<Item = &'a Key>, cause: &ReconcileCause) {
         for parent in parents {
-            if self.changed.len() < MAX_REMEMBERED && !self.changed.contains_key(parent) {
+            if self.changed.len() < MAX_REMEMBERED && !self.changed.contains(parent) {
                 self.changed.insert(parent.clone(), cause.clone());
             }
         }
@@ -122,9 +121,9 @@ impl Causes {
     pub fn parent_changed(&mut self, parent: &Key, now: &Version, fields: ChangedFields) {
         // The watch event may come later than a reconcile that has read the change.
         let is_read = self.before.get(parent).is_some_and(|before| before.version == *now);
-        let has_room = self.own_fields.len() < MAX_REMEMBERED || self.own_fields.contains_key(parent);
+        let has_room = self.own_fields.len() < MAX_REMEMBERED || self.own_fields.contains(parent);
         if !is_read && has_room && !fields.is_empty() {
-            self.own_fields.entry(parent.clone()).or_default().add(fields);
+            self.own_fields.or_default(parent).add(fields);
         }
     }
 
@@ -132,9 +131,9 @@ impl Causes {
     pub fn take(&mut self, parent: &Key, now: Beginning, retry_state: RetryState) -> ReconcileCause {
         let changed = self.changed.remove(parent);
         let fields = self.own_fields.remove(parent).unwrap_or_default();
-        let is_full = self.before.len() >= MAX_REMEMBERED && !self.before.contains_key(parent);
+        let is_full = self.before.len() >= MAX_REMEMBERED && !self.before.contains(parent);
         let trigger = Trigger::of(self.before.get(parent), &now, retry_state);
-        if self.before.len() < MAX_REMEMBERED || self.before.contains_key(parent) {
+        if self.before.len() < MAX_REMEMBERED || self.before.contains(parent) {
             self.before.insert(parent.clone(), now);
         }
         match (trigger, changed) {

@@ -7,6 +7,7 @@ pub mod settled;
 pub mod spans;
 mod steps;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -100,13 +101,13 @@ pub struct ReconcileTrace {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TracedObject {
-    pub group: String,
+    pub group: Arc<str>,
     /// The plural.
-    pub resource: String,
-    pub kind: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    pub name: String,
+    pub resource: Arc<str>,
+    pub kind: Arc<str>,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -261,22 +262,22 @@ impl Hidden {
 impl TracedObject {
     pub fn new(resource: &Resource, key: &Key) -> Self {
         Self {
-            group: resource.gvk.group.to_string(),
-            resource: resource.plural.to_string(),
-            kind: resource.gvk.kind.to_string(),
-            namespace: key.namespace.to_string(),
-            name: key.name.to_string(),
+            group: Arc::clone(&resource.gvk.group),
+            resource: Arc::clone(&resource.plural),
+            kind: Arc::clone(&resource.gvk.kind),
+            namespace: Arc::clone(&key.namespace),
+            name: Arc::clone(&key.name),
         }
     }
 
     pub fn key(&self) -> Key {
-        Key::new(&self.namespace, &self.name)
+        Key { namespace: Arc::clone(&self.namespace), name: Arc::clone(&self.name) }
     }
 
     /// All objects of its kind in its namespace: they have no name.
     #[must_use]
     pub fn reach(&self) -> Self {
-        Self { name: String::new(), ..self.clone() }
+        Self { name: Arc::default(), ..self.clone() }
     }
 
     fn of(id: &ObjectId) -> Self {
@@ -316,7 +317,7 @@ fn reaches(objects: &[ObjectId]) -> Vec<TracedObject> {
     if all.len() <= MAX_REACHES {
         return all;
     }
-    each_once(all.into_iter().map(|reach| TracedObject { namespace: String::new(), ..reach }).collect())
+    each_once(all.into_iter().map(|reach| TracedObject { namespace: Arc::default(), ..reach }).collect())
 }
 
 fn message(text: &str) -> String {

@@ -2,6 +2,8 @@
 //!
 //! Names and numbers of objects are for users who may list such objects: [`TracedRule::hide`].
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Hidden, TracedObject, is_zero};
@@ -92,11 +94,11 @@ impl TracedRule {
     pub fn reach(&self) -> TracedObject {
         let group = self.api_version.split_once('/').map_or("", |(group, _version)| group);
         TracedObject {
-            group: group.to_owned(),
-            resource: self.resource.clone(),
-            kind: String::new(),
-            namespace: self.namespace.clone(),
-            name: String::new(),
+            group: group.into(),
+            resource: (*self.resource).into(),
+            kind: Arc::default(),
+            namespace: (*self.namespace).into(),
+            name: Arc::default(),
         }
     }
 

@@ -5,11 +5,11 @@ use super::*;
 
 fn object(kind: &str, name: &str) -> TracedObject {
     TracedObject {
-        group: "example.com".to_owned(),
-        resource: format!("{}s", kind.to_lowercase()),
-        kind: kind.to_owned(),
-        namespace: "n".to_owned(),
-        name: name.to_owned(),
+        group: "example.com".into(),
+        resource: format!("{}s", kind.to_lowercase()).into(),
+        kind: kind.into(),
+        namespace: "n".into(),
+        name: name.into(),
     }
 }
 

@@ -154,11 +154,11 @@ mod tests {
 
     fn subject() -> CallSubject {
         let object = |kind: &str| TracedObject {
-            group: String::new(),
-            resource: String::new(),
-            kind: kind.to_owned(),
-            namespace: "n".to_owned(),
-            name: "a".to_owned(),
+            group: "".into(),
+            resource: "".into(),
+            kind: kind.into(),
+            namespace: "n".into(),
+            name: "a".into(),
         };
         CallSubject { controller: object("CompositeController"), parent: object("Hello") }
     }

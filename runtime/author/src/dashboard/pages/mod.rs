@@ -228,11 +228,11 @@ mod tests {
         let page = refusal(&Refusal::Host(hostile.to_owned(), 7)).into_string();
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"), "{page}");
         let object = TracedObject {
-            group: String::new(),
-            resource: "pods".to_owned(),
-            kind: "Pod".to_owned(),
-            namespace: "n".to_owned(),
-            name: "a&name=b\" onclick=\"".to_owned(),
+            group: "".into(),
+            resource: "pods".into(),
+            kind: "Pod".into(),
+            namespace: "n".into(),
+            name: "a&name=b\" onclick=\"".into(),
         };
         let link = site.object_link(&object);
         assert!(link.ends_with("&name=a%26name%3Db%22+onclick%3D%22"), "{link}");

@@ -150,16 +150,16 @@ mod tests {
 
     fn trace(began: &str) -> ReconcileTrace {
         let object = TracedObject {
-            group: String::new(),
-            resource: "pods".to_owned(),
-            kind: "Pod".to_owned(),
-            namespace: "demo".to_owned(),
-            name: "a".to_owned(),
+            group: "".into(),
+            resource: "pods".into(),
+            kind: "Pod".into(),
+            namespace: "demo".into(),
+            name: "a".into(),
         };
         let steps = vec![TracedStep::Tried { object: object.clone() }; MAX_OPEN + 1];
         ReconcileTrace {
             controller: "CompositeController c".to_owned(),
-            parent: TracedObject { name: "parent".to_owned(), ..object },
+            parent: TracedObject { name: "parent".into(), ..object },
             generation: 1,
             resource_version: "7".to_owned(),
             began: began.to_owned(),
@@ -172,7 +172,7 @@ mod tests {
 
     fn shown(traces: &[ReconcileTrace]) -> String {
         let site = Site::for_tests();
-        let object = TracedObject { name: "child".to_owned(), ..traces[0].parent.clone() };
+        let object = TracedObject { name: "child".into(), ..traces[0].parent.clone() };
         let explained = Explained { version: String::new(), reconciles: traces.to_vec(), hidden_parents: 0 };
         page(&site, &object, &explained).into_string()
     }

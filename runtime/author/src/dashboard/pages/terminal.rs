@@ -121,11 +121,11 @@ mod tests {
             server_namespace: "hooks".to_owned(),
         };
         let object = TracedObject {
-            group: "rbac.authorization.k8s.io".to_owned(),
-            resource: "clusterroles".to_owned(),
-            kind: "ClusterRole".to_owned(),
-            namespace: String::new(),
-            name: "a; rm b".to_owned(),
+            group: "rbac.authorization.k8s.io".into(),
+            resource: "clusterroles".into(),
+            kind: "ClusterRole".into(),
+            namespace: "".into(),
+            name: "a; rm b".into(),
         };
         let flags = "--kubeconfig '/home/me/my configs/k' --context prod";
         let kind = "clusterroles.rbac.authorization.k8s.io";

@@ -5,11 +5,11 @@ use super::*;
 
 pub(super) fn object(kind: &str, resource: &str, name: &str) -> TracedObject {
     TracedObject {
-        group: String::new(),
-        resource: resource.to_owned(),
-        kind: kind.to_owned(),
-        namespace: "demo".to_owned(),
-        name: name.to_owned(),
+        group: "".into(),
+        resource: resource.into(),
+        kind: kind.into(),
+        namespace: "demo".into(),
+        name: name.into(),
     }
 }
 

@@ -239,9 +239,10 @@ fn case_of(call: &RecordedCall, with_kind: bool) -> Result<CallCase, String> {
     let time = Timestamp::from_nanosecond(call.now_nanos.into()).map_err(|error| error.to_string())?;
     let input = CallInput { hook: Some(hook), time: Some(time), seed: call.seed().map(Seed) };
     let begins = if call.replaced { REPLACED } else { RECORDED };
-    let kind = with_kind.then(|| call.parent.resource.clone());
+    let kind = with_kind.then_some(&call.parent.resource);
     let called = format!("{}-{hook}", time.strftime("%Y-%m-%dT%H-%M-%S.%3fZ"));
-    let place = kind.into_iter().chain([call.parent.namespace.clone(), call.parent.name.clone(), called]);
+    let place = kind.into_iter().chain([&call.parent.namespace, &call.parent.name]);
+    let place = place.map(ToString::to_string).chain([called]);
     Ok(CallCase {
         place: place.filter(|part| !part.is_empty()).collect(),
         request,

@@ -11,11 +11,11 @@ const REQUEST: &str = r#"{"controller":{"kind":"CompositeController","metadata":
 /// A call that begins this many milliseconds after 2023-11-14T22:13:20Z.
 fn call(name: &str, millis: u64) -> RecordedCall {
     let parent = TracedObject {
-        group: "example.com".to_owned(),
-        resource: "greetings".to_owned(),
-        kind: "Greeting".to_owned(),
-        namespace: "n".to_owned(),
-        name: name.to_owned(),
+        group: "example.com".into(),
+        resource: "greetings".into(),
+        kind: "Greeting".into(),
+        namespace: "n".into(),
+        name: name.into(),
     };
     RecordedCall {
         controller: "c".to_owned(),
@@ -156,8 +156,8 @@ fn what_the_cases_need_besides_is_told() {
 fn parents_of_several_kinds_have_folders_of_their_own() {
     let (_root, folder) = folder();
     let mut other = call("a", 0);
-    other.parent.resource = "farewells".to_owned();
-    other.parent.namespace = String::new();
+    other.parent.resource = "farewells".into();
+    other.parent.namespace = "".into();
     let cases = cases(&recorded(vec![call("a", 0), other]), &folder).unwrap();
     let folders: Vec<_> = cases.cases.iter().map(|case| case.place[..2].join("/")).collect();
     assert_eq!(folders, ["greetings/n", "farewells/a"]);

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::hash::FastMap;
 use crate::object::id::{Key, Resource};
 use crate::reconcile::trigger::ReconcileCause;
 use crate::trace::repeated::{Repeated, timeless_hash};
@@ -23,6 +24,9 @@ pub const MAX_PER_PARENT: usize = 20;
 
 /// Bytes that a trace takes beside its JSON: its entries in the maps, and the count of triggers after it.
 const TRACE_OVERHEAD: usize = 384;
+
+/// Bytes of the JSON of most traces.
+const MOST_TRACES: usize = 2048;
 
 /// Traces by controller.
 #[derive(Debug)]
@@ -40,7 +44,7 @@ struct OfController {
     bytes: usize,
     /// By number: the oldest first.
     traces: BTreeMap<u64, PrintedTrace>,
-    parents: BTreeMap<ParentId, OfParent>,
+    parents: FastMap<ParentId, OfParent>,
 }
 
 /// Traces of one parent.
@@ -82,7 +86,7 @@ impl PrintedTrace {
     pub fn new((resource, key): (&Arc<Resource>, &Key), trace: ReconcileTrace) -> Self {
         Self {
             parent: (key.clone(), Arc::clone(resource)),
-            json: serde_json::to_string(&trace).unwrap_or_default().into(),
+            json: print(&trace),
             says: timeless_hash(&trace),
             times: 1,
             controller: trace.controller,
@@ -129,7 +133,7 @@ impl RecentTraces {
         if let Some(replaced) = same.or(oldest) {
             self.bytes -= of_controller.remove(replaced);
         }
-        let of_parent = of_controller.parents.entry(trace.parent.clone()).or_default();
+        let of_parent = of_controller.parents.or_default(&trace.parent);
         of_parent.numbers.push_back(number);
         let settled = std::mem::take(&mut of_parent.settled).bytes();
         of_controller.bytes = of_controller.bytes + trace.bytes() - settled;
@@ -175,7 +179,7 @@ impl RecentTraces {
     /// The latest trace of each parent of a controller.
     pub fn latest(&self, controller: &str) -> Vec<(ParentId, Arc<str>)> {
         let Some(of_controller) = self.controllers.get(controller) else { return Vec::new() };
-        let latest = of_controller.parents.iter().filter_map(|(parent, of_parent)| {
+        let latest = of_controller.parents.sorted().into_iter().filter_map(|(parent, of_parent)| {
             let trace = of_controller.traces.get(of_parent.numbers.back()?)?;
             Some((parent.clone(), Arc::clone(&trace.json)))
         });
@@ -232,6 +236,13 @@ impl OfController {
         let of_parent = self.parents.get(&trace.parent)?;
         of_parent.settled.some().filter(|_| of_parent.numbers.back() == Some(&number))
     }
+}
+
+/// The JSON of a trace, made in a text of the size of most traces.
+fn print(trace: &ReconcileTrace) -> Arc<str> {
+    let mut json = Vec::with_capacity(MOST_TRACES);
+    let printed = serde_json::to_writer(&mut json, trace).ok().and_then(|()| str::from_utf8(&json).ok());
+    printed.unwrap_or_default().into()
 }
 
 /// Those traces that are about the object; the latest first. `print_time`: of a time since 1970.
