@@ -1,7 +1,7 @@
 //! Reconciles as `render` and `diff` print them.
 
 use metahook_author::render::hooks::Called;
-use metahook_author::render::{Reconciled, Step};
+use metahook_author::render::{RenderedReconcile, Step};
 use metahook_author::yaml;
 use metahook_core::json::hidden::hide;
 use metahook_core::object::Object;
@@ -9,7 +9,7 @@ use metahook_server::telemetry::error_chain;
 use serde_json::{Value, json};
 
 /// A reconcile as JSON. `word`: for what a step does.
-pub(super) fn one_as_json(one: &Reconciled, word: impl Fn(&Step) -> &'static str) -> Value {
+pub(super) fn one_as_json(one: &RenderedReconcile, word: impl Fn(&Step) -> &'static str) -> Value {
     let call = |call: &Called| {
         json!({
             "hook": call.hook.as_str(),

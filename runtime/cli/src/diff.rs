@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use metahook_author::diff::{Summary, word};
 use metahook_author::line_diff;
 use metahook_author::progress::Progress;
-use metahook_author::render::Reconciled;
+use metahook_author::render::RenderedReconcile;
 use metahook_core::counted;
 use metahook_server::telemetry::{error_chain, escape};
 use serde_json::{Value, json};
@@ -139,7 +139,7 @@ impl SharedErrors {
 }
 
 impl<O: Write, S: Write> Printer<O, S> {
-    fn reconciled(&mut self, one: &Reconciled) -> io::Result<()> {
+    fn reconciled(&mut self, one: &RenderedReconcile) -> io::Result<()> {
         match self.output {
             Output::Text => {
                 self.differences(one)?;
@@ -160,7 +160,7 @@ impl<O: Write, S: Write> Printer<O, S> {
         Ok(())
     }
 
-    fn differences(&mut self, one: &Reconciled) -> io::Result<()> {
+    fn differences(&mut self, one: &RenderedReconcile) -> io::Result<()> {
         for step in &one.steps {
             writeln!(self.out, "# {}: {} {}", one.parent, word(step), step.effect.id)?;
             let (before, after) = (step.effect.shown_before(), step.effect.shown_after());

@@ -18,7 +18,7 @@ use metahook_author::progress::Progress;
 use metahook_author::render::Simulation;
 use metahook_author::render::rounds::{RenderEnd, Rounds};
 use metahook_author::render::setup::{Options, SetupError};
-use metahook_author::render::{Reconciled, Step};
+use metahook_author::render::{RenderedReconcile, Step};
 use metahook_author::{line_diff, yaml};
 use metahook_server::telemetry::{error_chain, escape};
 
@@ -158,7 +158,7 @@ fn end(rounds: &Rounds, say: &mut impl Write) -> Result<(), RenderError> {
 
 /// Two of the answers that take turns, and where they differ.
 fn two_answers(rounds: &Rounds, like: usize) -> String {
-    let answers = |one: &Reconciled| one.calls.last().and_then(|call| call.answer.clone().ok());
+    let answers = |one: &RenderedReconcile| one.calls.last().and_then(|call| call.answer.clone().ok());
     let turns = rounds.rounds.get(like..).unwrap_or_default();
     let parents = turns.first().into_iter().flatten().map(|one| &one.parent);
     for parent in parents {
@@ -185,7 +185,7 @@ fn steps(rounds: &Rounds) -> impl Iterator<Item = (usize, &Step)> {
     })
 }
 
-fn remarks(number: usize, one: &Reconciled, say: &mut impl Write) -> io::Result<()> {
+fn remarks(number: usize, one: &RenderedReconcile, say: &mut impl Write) -> io::Result<()> {
     let changes = match one.steps.len() {
         0 => "nothing changes".to_owned(),
         1 => "1 change".to_owned(),
@@ -222,7 +222,7 @@ fn table(rounds: &Rounds, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn as_json(rounds: &Rounds) -> Value {
-    let round = |round: &Vec<Reconciled>| -> Value {
+    let round = |round: &Vec<RenderedReconcile>| -> Value {
         round.iter().map(|one| one_as_json(one, |step| step.op)).collect()
     };
     let end = match rounds.end {

@@ -46,7 +46,7 @@ pub enum Observed {
         parent: ObjectId,
         what: String,
     },
-    Reconciled(Box<Reconciled>),
+    Reconciled(Box<ObservedReconcile>),
     Module {
         hook: HookName,
         digest: String,
@@ -68,7 +68,7 @@ pub struct ObservedCall {
 
 /// The end of a reconcile that called a hook, wrote, or failed.
 #[derive(Debug)]
-pub struct Reconciled {
+pub struct ObservedReconcile {
     pub parent: ObjectId,
     pub beginning: Beginning,
     pub retry_state: RetryState,

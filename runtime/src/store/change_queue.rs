@@ -2,17 +2,17 @@
 
 use metahook_core::related::pending::{NextChange, PendingChange, PendingChanges};
 
-use crate::store::listeners::{Listener, Waiting};
+use crate::store::listeners::{Listener, ListenerQueue};
 use crate::store::{Change, Writer};
 
 /// Bytes of the changes that wait.
 const MAX_BYTES: usize = 4 << 20;
 
-pub(crate) struct ChangeQueue(Waiting<PendingChanges<Writer>>);
+pub(crate) struct ChangeQueue(ListenerQueue<PendingChanges<Writer>>);
 
 impl Default for ChangeQueue {
     fn default() -> Self {
-        Self(Waiting::new(PendingChanges::new(MAX_BYTES)))
+        Self(ListenerQueue::new(PendingChanges::new(MAX_BYTES)))
     }
 }
 

@@ -20,17 +20,17 @@ pub(super) trait Listener: Send + Sync {
 
 /// A queue for one listener.
 #[derive(Default)]
-pub(super) struct Waiting<Q> {
+pub(super) struct ListenerQueue<Q> {
     queue: Mutex<Q>,
     added: Notify,
 }
 
 /// Every change, in order.
-pub(crate) struct ObjectChanges(Waiting<WaitingChanges<Writer>>);
+pub(crate) struct ObjectChanges(ListenerQueue<WaitingChanges<Writer>>);
 
 /// The objects that changed, each once however often it did.
 #[derive(Default)]
-pub(crate) struct ChangedKeys(Waiting<WaitingKeys>);
+pub(crate) struct ChangedKeys(ListenerQueue<WaitingKeys>);
 
 #[derive(Default)]
 struct WaitingKeys {
@@ -38,7 +38,7 @@ struct WaitingKeys {
     all: BTreeSet<Key>,
 }
 
-impl<Q> Waiting<Q> {
+impl<Q> ListenerQueue<Q> {
     pub(super) fn new(queue: Q) -> Self {
         Self { queue: Mutex::new(queue), added: Notify::new() }
     }
@@ -67,7 +67,7 @@ impl<Q> Waiting<Q> {
 
 impl Default for ObjectChanges {
     fn default() -> Self {
-        Self(Waiting::new(WaitingChanges::new(MAX_BYTES)))
+        Self(ListenerQueue::new(WaitingChanges::new(MAX_BYTES)))
     }
 }
 

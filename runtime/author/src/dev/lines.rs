@@ -8,7 +8,7 @@ use metahook_core::hash::Fingerprint;
 use metahook_core::object::id::ObjectId;
 use metahook_core::reconcile::trigger::{Beginning, Trigger};
 
-use metahook_server::controller::observer::{Observed, ObservedCall, ReconcileEnd, Reconciled};
+use metahook_server::controller::observer::{Observed, ObservedCall, ObservedReconcile, ReconcileEnd};
 use metahook_server::telemetry::escape;
 
 /// Writes of one reconcile that are named; the others are counted.
@@ -80,8 +80,8 @@ impl Lines {
         self.pending.entry(parent).or_default()
     }
 
-    fn reconciled(&mut self, reconciled: Reconciled) -> Option<String> {
-        let Reconciled { parent, beginning, retry_state, took, end } = reconciled;
+    fn reconciled(&mut self, reconciled: ObservedReconcile) -> Option<String> {
+        let ObservedReconcile { parent, beginning, retry_state, took, end } = reconciled;
         let Pending { calls, wrote, more } = self.pending.remove(&parent).unwrap_or_default();
         if self.last.len() >= MAX_PARENTS && !self.last.contains_key(&parent) {
             self.last.clear();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     fn ended(parent: ObjectId, version: &str, end: ReconcileEnd) -> Observed {
-        Observed::Reconciled(Box::new(Reconciled {
+        Observed::Reconciled(Box::new(ObservedReconcile {
             parent,
             beginning: Beginning {
                 uid: Uid::new("u"),

@@ -26,7 +26,7 @@ use metahook_server::cluster::api_client::ApiClient;
 
 use crate::documents::Document;
 use crate::render::hooks::HookSet;
-use crate::render::{Reconciled, Step};
+use crate::render::{RenderedReconcile, Step};
 use live::Live;
 use ports::{Overlay, Ports};
 pub use setup::{DiffError, Options};
@@ -120,7 +120,10 @@ impl Differ {
     ///
     /// # Errors
     /// The error of `each`.
-    pub async fn run<E>(&self, mut each: impl FnMut(&Reconciled) -> Result<(), E>) -> Result<Summary, E> {
+    pub async fn run<E>(
+        &self,
+        mut each: impl FnMut(&RenderedReconcile) -> Result<(), E>,
+    ) -> Result<Summary, E> {
         let parents = stream::iter(&self.parents).map(|parent| self.reconcile(parent));
         let mut all = parents.buffered(MAX_CONCURRENT_RECONCILES);
         let (mut summary, mut used) = (Summary::default(), Vec::new());
@@ -136,7 +139,7 @@ impl Differ {
     }
 
     /// As on a server, a conflict with another client is no failure: the parent is reconciled again, over the objects as they are then.
-    async fn reconcile(&self, parent: &LiveParent) -> (Reconciled, Reached) {
+    async fn reconcile(&self, parent: &LiveParent) -> (RenderedReconcile, Reached) {
         let (mut fresh, mut tries) = (Overlay::new(), 0);
         loop {
             tries += 1;
@@ -147,7 +150,7 @@ impl Differ {
                 Some(None) => {
                     let note = "it is gone".to_owned();
                     return (
-                        Reconciled { notes: vec![note], ..Reconciled::of(&parent.id) },
+                        RenderedReconcile { notes: vec![note], ..RenderedReconcile::of(&parent.id) },
                         Reached::Ignored,
                     );
                 }
@@ -165,7 +168,7 @@ impl Differ {
     }
 
     /// Reads the parent and the objects that this reconcile wrote, or failed to. One that cannot be read stays as it was listed.
-    async fn refresh(&self, one: &Reconciled, failed: Vec<ObjectId>, fresh: &mut Overlay) {
+    async fn refresh(&self, one: &RenderedReconcile, failed: Vec<ObjectId>, fresh: &mut Overlay) {
         let seen = one.steps.iter().map(|step| &step.effect.id).chain([&one.parent]);
         let all: BTreeSet<_> = seen.cloned().chain(failed).collect();
         for id in all {
@@ -186,7 +189,7 @@ fn wait_before_retry(error: &ReconcileError) -> Option<Duration> {
 }
 
 impl Summary {
-    fn add(&mut self, one: &Reconciled, reached: Reached) {
+    fn add(&mut self, one: &RenderedReconcile, reached: Reached) {
         if reached == Reached::Ignored {
             // It is gone.
             return;

@@ -32,7 +32,7 @@ use metahook_core::settled::{CacheRevision, SettledParents};
 use metahook_server::sync::lock;
 
 use super::{Differ, LiveParent};
-use crate::render::Reconciled;
+use crate::render::RenderedReconcile;
 use crate::render::effect::Effect;
 use crate::render::related::{RelatedError, allowed_rule};
 
@@ -50,7 +50,7 @@ pub(super) type Overlay = BTreeMap<ObjectId, Option<Arc<Object>>>;
 
 /// State that a reconcile changes; the next one begins anew.
 struct State {
-    reconciled: Reconciled,
+    reconciled: RenderedReconcile,
     settled: SettledParents,
     history: Arc<WriteHistory>,
     /// The brake of a server that has just started: it holds no deletion, so that all are shown.
@@ -64,7 +64,7 @@ struct State {
 impl<'a> Ports<'a> {
     pub(super) fn new(differ: &'a Differ, parent: &'a LiveParent, fresh: Overlay) -> Self {
         let state = State {
-            reconciled: Reconciled::of(&parent.id),
+            reconciled: RenderedReconcile::of(&parent.id),
             settled: SettledParents::default(),
             history: Arc::default(),
             brake: DeletionBrake::new(BrakeLimits::default(), None, 0),
@@ -75,7 +75,7 @@ impl<'a> Ports<'a> {
     }
 
     /// The result of the reconcile, and the objects whose write failed.
-    pub(super) fn finish(self, report: ReconcileReport) -> (Reconciled, Vec<ObjectId>) {
+    pub(super) fn finish(self, report: ReconcileReport) -> (RenderedReconcile, Vec<ObjectId>) {
         let mut state = self.state();
         let follows = match (report.reached, &report.result) {
             (Reached::WroteBeforePlan, Ok(_)) => {
@@ -89,9 +89,9 @@ impl<'a> Ports<'a> {
         let is_due = state.settled.is_status_due(&self.parent.id.key);
         let status = is_due.then_some("the status is written in the next reconcile, which is not shown");
         state.reconciled.notes.extend(follows.into_iter().chain(status).map(str::to_owned));
-        let empty = Reconciled::of(&self.parent.id);
+        let empty = RenderedReconcile::of(&self.parent.id);
         let reconciled = std::mem::replace(&mut state.reconciled, empty);
-        (Reconciled { error: report.result.err(), ..reconciled }, std::mem::take(&mut state.failed))
+        (RenderedReconcile { error: report.result.err(), ..reconciled }, std::mem::take(&mut state.failed))
     }
 
     /// The result of a write, whose object is known where it failed.

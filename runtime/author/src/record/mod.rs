@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use crate::cases;
 use crate::deploy::written_by_authors;
 use crate::diff::Differ;
-use crate::render::Reconciled;
+use crate::render::RenderedReconcile;
 use crate::stored_hooks::{StoredHookError, stored_bytes};
 use crate::yaml;
 use folder::Folder;
@@ -89,7 +89,7 @@ impl Recording<'_> {
             _ => {}
         }
         let (mut cases, mut remarks) = (Vec::new(), Vec::new());
-        let each = |one: &Reconciled| -> Result<(), RecordError> {
+        let each = |one: &RenderedReconcile| -> Result<(), RecordError> {
             match self.case_of(one) {
                 Ok(case) => cases.push(case),
                 Err(why) => remarks.push(format!("{}: it is not recorded: {why}", one.parent)),
@@ -159,7 +159,7 @@ impl Recording<'_> {
     }
 
     /// The case about a parent: the objects of the request about its present state; or why there is none.
-    fn case_of(&self, one: &Reconciled) -> Result<LiveCase, String> {
+    fn case_of(&self, one: &RenderedReconcile) -> Result<LiveCase, String> {
         let calls = || one.calls.iter();
         let call = calls().find(|call| call.hook != HookName::Customize).or_else(|| calls().next());
         let Some(call) = call else {
@@ -180,7 +180,7 @@ impl Recording<'_> {
     }
 
     /// Objects that no request has, and that a reconcile needs: the parent's revisions, and the namespaces that a rule selects by.
-    fn unseen_by_hooks(&self, one: &Reconciled, observed: &[Value]) -> Vec<Value> {
+    fn unseen_by_hooks(&self, one: &RenderedReconcile, observed: &[Value]) -> Vec<Value> {
         let namespaces: BTreeSet<_> =
             observed.iter().filter_map(|object| object.pointer("/metadata/namespace")?.as_str()).collect();
         let mut all = self.differ.revisions_of(&one.parent);

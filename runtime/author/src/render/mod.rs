@@ -55,7 +55,7 @@ struct Remembered {
 
 /// One reconcile of one parent.
 #[derive(Debug)]
-pub struct Reconciled {
+pub struct RenderedReconcile {
     pub parent: ObjectId,
     pub steps: Vec<Step>,
     /// Events that the server would record, and objects that it leaves as they are.

@@ -6,9 +6,9 @@ use metahook_core::children::Skip;
 use metahook_core::reconcile::plan::ReconcilePlan;
 use metahook_core::reconcile::ports::Fact;
 
-use super::Reconciled;
+use super::RenderedReconcile;
 
-impl Reconciled {
+impl RenderedReconcile {
     /// Keeps what an author wants to know of a fact.
     pub(crate) fn note(&mut self, fact: Fact<'_>) {
         match fact {

@@ -27,7 +27,7 @@ use serde_json::Value;
 
 use super::hooks::{Called, HookSet};
 use super::world::{Refusal, World};
-use super::{Effect, Reconciled, Remembered};
+use super::{Effect, Remembered, RenderedReconcile};
 use crate::kinds::{KindError, KnownKinds};
 use metahook_server::sync::lock;
 
@@ -46,7 +46,7 @@ pub(super) struct Shared<'a> {
     pub(super) world: &'a mut World,
     pub(super) brake: &'a mut DeletionBrake,
     pub(super) remembered: &'a mut Remembered,
-    pub(super) round: &'a mut Reconciled,
+    pub(super) round: &'a mut RenderedReconcile,
 }
 
 /// A write that an API server would refuse.
@@ -259,7 +259,7 @@ impl Record for Ports<'_> {
 
 impl Charge for Ports<'_> {}
 
-impl Reconciled {
+impl RenderedReconcile {
     /// Records a call, and returns its answer.
     pub(crate) fn record_call(&mut self, called: Called) -> Result<Vec<u8>, PortError> {
         let answer = called.answer.clone();

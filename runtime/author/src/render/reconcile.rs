@@ -9,12 +9,12 @@ use metahook_core::reconcile::sequence::{Start, reconcile};
 use serde_json::Value;
 
 use super::ports::{Ports, Shared};
-use super::{Reconciled, Simulation, Step};
+use super::{RenderedReconcile, Simulation, Step};
 use crate::kinds::KnownKinds;
 
 impl Simulation {
-    pub(super) async fn reconcile(&mut self, config: &ControllerConfig, id: &ObjectId) -> Reconciled {
-        let mut round = Reconciled::of(id);
+    pub(super) async fn reconcile(&mut self, config: &ControllerConfig, id: &ObjectId) -> RenderedReconcile {
+        let mut round = RenderedReconcile::of(id);
         let Some(parent) = self.world.get(id).cloned() else { return round };
         let Self { controller, kinds, hooks, version, world, brake, remembered, .. } = self;
         let remembered = remembered.entry(Arc::clone(&id.resource)).or_default();
@@ -40,7 +40,7 @@ impl Simulation {
 }
 
 /// Faults of the objects that are written: a child is checked whole, of a parent the status alone.
-fn faults(kinds: &KnownKinds, round: &Reconciled) -> Vec<String> {
+fn faults(kinds: &KnownKinds, round: &RenderedReconcile) -> Vec<String> {
     let mut all = Vec::new();
     for Step { op, effect } in &round.steps {
         let Some(mut after) = effect.shown_after() else { continue };
@@ -60,7 +60,7 @@ fn faults(kinds: &KnownKinds, round: &Reconciled) -> Vec<String> {
     all
 }
 
-impl Reconciled {
+impl RenderedReconcile {
     pub(crate) fn of(parent: &ObjectId) -> Self {
         let (steps, notes, ignored, calls, faults) = Default::default();
         let (parent, resync_after) = (parent.clone(), None);

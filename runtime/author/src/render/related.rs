@@ -17,7 +17,7 @@ use metahook_core::related::Related;
 use metahook_core::related::rule::{Asker, Finds, RelatedRule, RequestedRule, RuleError};
 use metahook_core::related::selection::Selection;
 
-use super::Reconciled;
+use super::RenderedReconcile;
 use super::ports::Ports;
 use super::world::World;
 use crate::kinds::KnownKinds;
@@ -49,7 +49,7 @@ impl RelatedError {
     }
 }
 
-impl Reconciled {
+impl RenderedReconcile {
     /// The rules of a customize hook's answer.
     pub(crate) fn asked_rules(
         &mut self,

@@ -12,12 +12,12 @@ use metahook_server::telemetry::error_chain;
 use serde_json::{Value, json};
 
 use super::world::World;
-use super::{Reconciled, Remembered, Simulation};
+use super::{Remembered, RenderedReconcile, Simulation};
 
 /// All rounds, and how they ended.
 #[derive(Debug)]
 pub struct Rounds {
-    pub rounds: Vec<Vec<Reconciled>>,
+    pub rounds: Vec<Vec<RenderedReconcile>>,
     pub end: RenderEnd,
 }
 
@@ -43,7 +43,7 @@ impl Rounds {
             RenderEnd::Oscillates { .. } => "oscillates",
             RenderEnd::Failed => "failed",
         };
-        let round = |round: &Vec<Reconciled>| {
+        let round = |round: &Vec<RenderedReconcile>| {
             let changes = round.iter().flat_map(|one| &one.steps).map(|step| {
                 let mut change = json!({ "change": step.op, "object": step.effect.id.to_string() });
                 if let (Some(after), Some(fields)) = (step.effect.shown_after(), change.as_object_mut()) {
@@ -79,7 +79,7 @@ impl Simulation {
     }
 
     pub async fn run(&mut self, max: usize) -> Rounds {
-        let mut rounds: Vec<Vec<Reconciled>> = Vec::new();
+        let mut rounds: Vec<Vec<RenderedReconcile>> = Vec::new();
         let mut seen = BTreeMap::from([(self.state(), 0)]);
         while rounds.len() < max {
             let mut round = Vec::new();

@@ -205,7 +205,7 @@ impl HeldPlan {
 
 impl Decisions {
     pub(super) fn of(whole: &ReconcilePlan) -> Self {
-        let (plan, waiting) = (&whole.children, Waiting::of(whole));
+        let (plan, waiting) = (&whole.children, WaitingChildren::of(whole));
         let not_as_wanted = || plan.skips.iter().filter(|(_, skip)| *skip != Skip::Unchanged);
         let left = not_as_wanted().map(|(id, skip)| (id.clone(), skip.to_string()));
         let turns = waiting.children.iter().map(|&id| (id.clone(), waiting.why.clone()));
@@ -226,14 +226,14 @@ impl Decisions {
 
 /// Children of a rolling update that are not at the latest revision, and are left for no other reason.
 #[derive(Default)]
-struct Waiting<'a> {
+struct WaitingChildren<'a> {
     children: BTreeSet<&'a ObjectId>,
     /// Those that are as their older revision wants them.
     unchanged: usize,
     why: String,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingChildren<'a> {
     fn of(plan: &'a ReconcilePlan) -> Self {
         let Some(rollout) = &plan.rollout.wait else { return Self::default() };
         let mut children: BTreeSet<_> = rollout.children.iter().collect();

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::common::ConditionCheck;
-use crate::api::composite::RevisionChildren;
+use crate::api::composite::RevisionChildNames;
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
 use revisions::FieldPath;
@@ -69,7 +69,7 @@ pub type Claims = BTreeSet<ObjectId>;
 
 /// Children that a ControllerRevision of a parent in `home` (empty: cluster-scoped) claims. A name may stand with its
 /// namespace or, where that is the parent's, without. Kinds that are no longer rolled out are left out.
-pub fn read_claims(home: &str, kinds: &[RollingKind], stored: &[RevisionChildren]) -> Claims {
+pub fn read_claims(home: &str, kinds: &[RollingKind], stored: &[RevisionChildNames]) -> Claims {
     let mut claims = Claims::new();
     for group in stored {
         let kind = kinds.iter().find(|kind| {
@@ -88,7 +88,7 @@ pub fn read_claims(home: &str, kinds: &[RollingKind], stored: &[RevisionChildren
 }
 
 /// Claims as a ControllerRevision stores them: by kind, names in order, without the namespace where it is the parent's.
-pub fn write_claims(home: &str, claims: &Claims) -> Vec<RevisionChildren> {
+pub fn write_claims(home: &str, claims: &Claims) -> Vec<RevisionChildNames> {
     let mut groups: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for id in claims {
         let gvk = &id.resource.gvk;
@@ -96,7 +96,7 @@ pub fn write_claims(home: &str, claims: &Claims) -> Vec<RevisionChildren> {
     }
     groups
         .into_iter()
-        .map(|((group, kind), names)| RevisionChildren {
+        .map(|((group, kind), names)| RevisionChildNames {
             api_group: group.to_owned(),
             kind: kind.to_owned(),
             names,
@@ -177,12 +177,12 @@ mod tests {
             .into()
     }
 
-    fn group(api_group: &str, kind: &str, names: &[&str]) -> RevisionChildren {
+    fn group(api_group: &str, kind: &str, names: &[&str]) -> RevisionChildNames {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        RevisionChildren { api_group: api_group.to_owned(), kind: kind.to_owned(), names }
+        RevisionChildNames { api_group: api_group.to_owned(), kind: kind.to_owned(), names }
     }
 
-    fn reprint(home: &str, stored: &[RevisionChildren]) -> Vec<RevisionChildren> {
+    fn reprint(home: &str, stored: &[RevisionChildNames]) -> Vec<RevisionChildNames> {
         write_claims(home, &read_claims(home, &kinds(), stored))
     }
 

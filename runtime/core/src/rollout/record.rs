@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::api::composite::RevisionChildren;
+use crate::api::composite::RevisionChildNames;
 use crate::children::claims::{Claim, MADE_BY, owner_reference};
 use crate::children::{Op, Owner};
 use crate::object::id::{Key, ObjectId, Resource};
@@ -116,7 +116,7 @@ fn create(
     owner: Owner<'_>,
     generated: bool,
     revision: &Revision,
-    children: &[RevisionChildren],
+    children: &[RevisionChildNames],
 ) -> Op {
     let Owner { parent, controller, .. } = owner;
     let (gvk, namespace) = (&rolling.revisions.gvk, rolling.namespace(parent));

@@ -14,10 +14,10 @@ const LONG_WAIT: Duration = Duration::from_mins(5);
 
 /// The parents whose rollouts wait. Others have no entry.
 #[derive(Debug, Default)]
-pub struct WaitingRollouts(BTreeMap<Key, Waiting>);
+pub struct WaitingRollouts(BTreeMap<Key, WaitingRollout>);
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRollout {
     child: ObjectId,
     /// Reason why the child is not ready.
     why: String,
@@ -33,13 +33,13 @@ impl WaitingRollouts {
         };
         let before = self.0.get(parent).filter(|before| before.child == *child);
         let since = before.map_or(now, |before| before.since);
-        let waiting = Waiting { child: child.clone(), why: not_ready.to_string(), since };
+        let waiting = WaitingRollout { child: child.clone(), why: not_ready.to_string(), since };
         self.0.insert(parent.clone(), waiting);
     }
 
     /// The number of rollouts that have waited for long, and the first of them.
     pub fn long(&self, now: Duration) -> (usize, Option<String>) {
-        let is_long = |(_, it): &(&Key, &Waiting)| now.saturating_sub(it.since) >= LONG_WAIT;
+        let is_long = |(_, it): &(&Key, &WaitingRollout)| now.saturating_sub(it.since) >= LONG_WAIT;
         let mut long = self.0.iter().filter(is_long);
         let first = long.next().map(|(parent, it)| format!("{parent} waits for {}: {}", it.child, it.why));
         (usize::from(first.is_some()) + long.count(), first)

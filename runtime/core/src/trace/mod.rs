@@ -134,7 +134,7 @@ pub enum Hidden {
 
 /// Facts about a reconcile beside its steps.
 #[derive(Debug)]
-pub struct Reconciled<'a> {
+pub struct ReconcileFacts<'a> {
     /// Its kind and name.
     pub controller: &'a str,
     pub resource: &'a Resource,
@@ -168,8 +168,12 @@ impl Explained {
 
 impl ReconcileTrace {
     /// With the time of each of its steps. `left_out`: steps that were not kept.
-    pub fn new(reconciled: Reconciled<'_>, steps: &[TimedStep], left_out: usize) -> (Self, Vec<StepTime>) {
-        let Reconciled { controller, resource, parent, began, took, cause, end, related_failure, next } =
+    pub fn new(
+        reconciled: ReconcileFacts<'_>,
+        steps: &[TimedStep],
+        left_out: usize,
+    ) -> (Self, Vec<StepTime>) {
+        let ReconcileFacts { controller, resource, parent, began, took, cause, end, related_failure, next } =
             reconciled;
         let mut room = MAX_SHOWN;
         let mut left_out = left_out;

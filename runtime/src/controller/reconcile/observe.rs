@@ -16,7 +16,7 @@ use metahook_core::trace::{self, ReconcileTrace, TraceEnd};
 
 use super::memory::Attempts;
 use super::{ReconcileError, Reconciler};
-use crate::controller::observer::{Observed, ReconcileEnd, Reconciled};
+use crate::controller::observer::{Observed, ObservedReconcile, ReconcileEnd};
 use crate::controller::traces::print_time;
 use crate::sync::lock;
 use crate::telemetry::{error_chain, reconcile_span};
@@ -90,7 +90,7 @@ impl Reconciler {
         let took = start.elapsed();
         let (throttled, wait) = throttled.unzip();
         let began = Timestamp::now().checked_sub(took).unwrap_or_default();
-        let reconciled = trace::Reconciled {
+        let reconciled = trace::ReconcileFacts {
             controller: self.data.telemetry.traces.controller(),
             resource,
             parent,
@@ -144,7 +144,7 @@ impl Reconciler {
                 Err((error, Retry::WithEvent)) => ReconcileEnd::failed(&error_chain(error)),
                 Err((error, Retry::Silent | Retry::After(_))) => ReconcileEnd::Again(error_chain(error)),
             };
-            Observed::Reconciled(Box::new(Reconciled {
+            Observed::Reconciled(Box::new(ObservedReconcile {
                 parent: self.data.parent_id(parent),
                 beginning: beginning.clone(),
                 retry_state,

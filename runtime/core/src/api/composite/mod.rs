@@ -165,12 +165,12 @@ pub struct ControllerRevision {
     #[schemars(with = "Value", extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
     pub parent_patch: Map<String, Value>,
     /// The children that are at this revision, by kind.
-    pub children: Option<Vec<RevisionChildren>>,
+    pub children: Option<Vec<RevisionChildNames>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct RevisionChildren {
+pub struct RevisionChildNames {
     /// Group of the kind; empty for the core group.
     pub api_group: String,
     /// The kind, such as `Pod`.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use sha1::{Digest, Sha1};
 
-use crate::api::composite::{ControllerRevision, RevisionChildren};
+use crate::api::composite::{ControllerRevision, RevisionChildNames};
 use crate::api::units::print_bytes;
 use crate::json::difference::same;
 use crate::json::size::tree_size;
@@ -31,7 +31,7 @@ pub struct Revision {
     pub patch: Value,
     pub claims: Claims,
     /// The claims as they are stored.
-    pub children: Vec<RevisionChildren>,
+    pub children: Vec<RevisionChildNames>,
     /// The parent, as it is or as it would be at this revision.
     pub parent: Arc<Object>,
 }
