@@ -127,6 +127,7 @@ impl Workers {
 }
 
 /// Runs workers until the queue is closed. A panic fails its key alone, and a run ends before its worker does.
+/// See <https://github.com/GoogleCloudPlatform/metacontroller/issues/191>.
 ///
 /// # Guarantees
 /// At most as many keys run at once as there are workers, over all queues that share them. Queues take turns, key by

@@ -35,6 +35,7 @@ use label_index::{LabelIndex, Position};
 /// # Guarantees
 /// An event that is older than what is known changes nothing. The answer to one of our writes is known at once and
 /// survives a list that is older than it. A deletion of an earlier object of a name leaves the later one alone.
+/// See <https://github.com/metacontroller/metacontroller/issues/1072>.
 #[derive(Debug, Default)]
 pub struct Cache {
     objects: BTreeMap<Key, Entry>,

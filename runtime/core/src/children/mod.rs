@@ -3,6 +3,7 @@
 //! - **Two apply strategies, one comparison.** Dynamic apply merges three ways and keeps its record in an annotation.
 //!   Server-side apply sends what is desired, and knows from memory what it sent last. Both ask whether merging the desired
 //!   into the observed child would change it. From one to the other, fields are handed over once ([`Op::HandOver`]).
+//!   See <https://github.com/metacontroller/metacontroller/issues/1177>.
 //! - **Recreate is one operation**: delete, and create at once where the answer says that the deletion is final; otherwise
 //!   the next reconcile creates. Where drift is the reason, a dry run decides first ([`Op::DryRun`]): the child is recreated
 //!   only where the write would change something or is refused, and only where a dry run of creating it succeeds (admission

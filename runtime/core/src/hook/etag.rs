@@ -49,6 +49,8 @@ pub enum AnswerSource<'a> {
 }
 
 /// The body that an answer with this status and tag stands for. `sent`: the answer whose tag the request had.
+/// See <https://github.com/metacontroller/metacontroller/pull/649>.
+/// See <https://github.com/metacontroller/metacontroller/issues/850>.
 pub fn source<'a>(status: u16, tag: Option<&'a [u8]>, sent: Option<&'a Arc<KeptAnswer>>) -> AnswerSource<'a> {
     match (status, sent) {
         (200, _) => AnswerSource::Own(tag.filter(|tag| is_sendable(tag))),

@@ -1,6 +1,7 @@
 //! Lanes of a queue: waiting keys in the order of their turns, by cause and, within a cause, by namespace.
 //!
 //! Lanes share the turns by weight, so that none starves. Within a lane namespaces take turns, however many keys each has.
+//! See <https://github.com/metacontroller/metacontroller/issues/78>.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

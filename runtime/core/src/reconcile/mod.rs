@@ -34,6 +34,7 @@ pub enum Phase {
     AddFinalizer,
     /// It carries the finalizer of a finalize hook that the controller no longer has: it comes off first, or the parent
     /// could never be deleted. Or of one that may not be shown the parent.
+    /// See <https://github.com/GoogleCloudPlatform/metacontroller/issues/60>.
     DropFinalizer,
     /// This hook decides.
     Ask(HookName),

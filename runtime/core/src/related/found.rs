@@ -18,6 +18,7 @@ pub struct FoundByRule {
 }
 
 /// Objects that a rule finds and no request in this naming can show.
+/// See <https://github.com/metacontroller/metacontroller/issues/842>.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hidden {
     /// The rule's place in the answer.

@@ -24,6 +24,7 @@ const MAX_DELETIONS: usize = 50;
 /// The claim of a parent on a ControllerRevision. A parent keeps what it controls, whatever its labels. It adopts an orphan
 /// whose labels match, or that has the name which the parent's latest revision would get. Revisions in another namespace than
 /// the parent's, or than the server's for a parent without one, are none of its own.
+/// See <https://github.com/metacontroller/metacontroller/issues/194>.
 pub fn claim(
     rolling: &RollingConfig,
     parent: &Object,

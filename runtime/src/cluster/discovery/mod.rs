@@ -101,6 +101,7 @@ impl DiscoveryError {
 
     /// Whether the API server was asked, and gave no list of what it serves: of an aggregated API mostly, whose server
     /// fails.
+    /// See <https://github.com/kubernetes/kubernetes/issues/65005>.
     pub(crate) fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::Refused { .. })
     }

@@ -1,5 +1,6 @@
 //! Removal of stale finalizers, whose controllers are gone: an object that carries one could never be deleted; and the records
 //! by which a server finds those of controllers that were deleted while no server ran.
+//! See <https://github.com/metacontroller/metacontroller/issues/1062>.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -295,6 +295,7 @@ fn given_namespace(at: AnswerPosition, metadata: &Map<String, Value>) -> Result<
 }
 
 /// Where a child goes; what cannot be owned across scopes is refused.
+/// See <https://github.com/metacontroller/metacontroller/issues/236>.
 fn namespace(
     parent: &Object,
     resource: &Resource,

@@ -11,6 +11,7 @@ use crate::object::id::{Gvk, Key};
 
 /// Treatment of children that would be made and never seen again: of kinds that the spec does not declare, or out of
 /// their parent's reach.
+/// See <https://github.com/metacontroller/metacontroller/issues/238>.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnmanagedPolicy {
     Refused,

@@ -187,6 +187,7 @@ pub fn judge(
 
 /// In the first generation of an object no client has changed anything but its metadata since it was made: what is different
 /// there is what the API server made of what was applied.
+/// See <https://github.com/metacontroller/metacontroller/issues/863>.
 fn is_as_made(write: &Op, observed: &Object, before: &Value) -> bool {
     let Op::Replace { body, .. } = write else { return false };
     let metadata = |object: &Value| content(object.clone()).get("metadata").cloned();

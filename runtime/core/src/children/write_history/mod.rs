@@ -3,6 +3,8 @@
 //! Where the API server's answer differs from what was sent (other spellings, defaults, dropped fields), the differences are
 //! remembered for that child, and only others are drift. So nothing has to be known about any kind, and nothing is written
 //! twice in vain. An answer is read when its child first differs; most never do, and until then it is the cache's own copy.
+//! See <https://github.com/metacontroller/metacontroller/issues/281>.
+//! See <https://github.com/metacontroller/metacontroller/issues/443>.
 //!
 //! In the first generation of an object, everything but its metadata is what the API server made of it. Where dry runs are
 //! refused, an object is recreated only if the answer to a write of it was seen since the start. All of it is lost with a

@@ -1,4 +1,5 @@
 //! Compiler: runs in a process of its own, since only that can be stopped at a bound of time or memory.
+//! See <https://github.com/bytecodealliance/wasmtime/issues/4291>.
 //!
 //! The process is this program, called with `compile`. It reads a module from stdin, writes machine code to stdout, and gives
 //! up most rights first.
