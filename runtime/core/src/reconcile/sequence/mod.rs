@@ -207,7 +207,7 @@ impl<'w, W: World> Sequence<'w, W> {
         report: &mut ReconcileReport,
     ) -> Result<Changed, ReconcileError> {
         let (key, id) = (parent.key.clone(), self.world.parent_id(&parent));
-        let planned = match self.prepare(parent, &mut report.wrote_before_plan).await? {
+        let planned = match self.prepare(parent, report).await? {
             ControlFlow::Continue(planned) => planned,
             ControlFlow::Break(reached) => {
                 report.reached = reached;

@@ -21,7 +21,7 @@ use crate::reconcile::plan::ReconcilePlan;
 use crate::reconcile::ports::{Customized, Fact, RelatedQuery, World};
 use crate::reconcile::rollout::RolloutState;
 use crate::reconcile::sequence::ask::summary;
-use crate::reconcile::sequence::{Planned, Reached, Sequence};
+use crate::reconcile::sequence::{Planned, Reached, ReconcileReport, Sequence};
 use crate::reconcile::{Phase, phase};
 use crate::settled::{HookNeed, Purity, SettledState};
 
@@ -53,11 +53,11 @@ impl<W: World> Sequence<'_, W> {
     pub(super) async fn prepare(
         &self,
         parent: Arc<Object>,
-        wrote: &mut bool,
+        report: &mut ReconcileReport,
     ) -> Result<ControlFlow<Reached, Planned>, ReconcileError> {
         let world = self.world;
         world.charge(estimate::of_parent(&parent))?;
-        let (parent, hook) = match self.enter(parent, wrote).await? {
+        let (parent, hook) = match self.enter(parent, report).await? {
             ControlFlow::Continue(entered) => entered,
             ControlFlow::Break(reached) => return Ok(ControlFlow::Break(reached)),
         };
@@ -87,7 +87,7 @@ impl<W: World> Sequence<'_, W> {
         world.charge(estimate::of_claims(&input.claims))?;
         let left_out = input.left_out.message(world.config().shown_bounds(hook));
         world.record(&parent, Fact::Warnings(EventReason::ChildrenLeftOut, left_out.into_iter().collect()));
-        let claimed = match self.claim_all(&input, wrote).await? {
+        let claimed = match self.claim_all(&input, report).await? {
             ControlFlow::Continue(claimed) => claimed,
             ControlFlow::Break(reached) => return Ok(ControlFlow::Break(reached)),
         };
@@ -113,7 +113,7 @@ impl<W: World> Sequence<'_, W> {
     async fn enter(
         &self,
         mut parent: Arc<Object>,
-        wrote: &mut bool,
+        report: &mut ReconcileReport,
     ) -> Result<ControlFlow<Reached, (Arc<Object>, HookName)>, ReconcileError> {
         let selection = &self.world.config().selection;
         let mut has_written = false;
@@ -139,7 +139,7 @@ impl<W: World> Sequence<'_, W> {
             };
             let Some(now) = now else { return Ok(ControlFlow::Break(Reached::Ignored)) };
             parent = now;
-            (has_written, *wrote) = (true, true);
+            (has_written, report.wrote_before_plan) = (true, true);
         }
     }
 
@@ -236,10 +236,10 @@ impl<W: World> Sequence<'_, W> {
     async fn claim_all(
         &self,
         input: &ReconcileInput,
-        wrote: &mut bool,
+        report: &mut ReconcileReport,
     ) -> Result<ControlFlow<Reached, ClaimedChildren>, ReconcileError> {
         let mut claimed = self.claim(&input.parent, &input.claims).await?;
-        *wrote |= claimed.wrote;
+        report.wrote_before_plan |= claimed.wrote;
         if let Some(rollout) = &input.rollout {
             let revisions = self.claim(&input.parent, &rollout.revisions).await?;
             if revisions.wrote {
