@@ -108,6 +108,7 @@ fn by_tenants_and_networks() -> Vec<Test> {
             an_endless_answer_is_refused_at_its_bound,
             a_retry_after_of_years_is_not_believed,
             silent_connections_hold_up_no_probe,
+            the_answers_of_another_host_are_not_shown,
         },
         events::{
             an_error_appears_beside_the_events_of_many_parents,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use acceptance::api::CONFIG_MAP;
+use acceptance::api::{CONFIG_MAP, EVENT};
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, condition, config_map, has_condition, is_true, text};
 use acceptance::proxy::{Fate, Moment, Proxy};
 use acceptance::wait::{PATIENCE, until};
-use acceptance::webhook::{Asked, Webhook};
-use anyhow::{Result, ensure};
+use acceptance::webhook::{Answer, Asked, Webhook};
+use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
 use http::{Method, Request};
 use hyper::body::Incoming;
@@ -304,4 +304,48 @@ pub(crate) async fn a_retry_after_of_years_is_not_believed(test: &mut Fixture) -
     test.at_most("made after", start.elapsed().as_secs_f64(), "s", form(10.0, 130.0))?;
     ensure!(!webhook.asked().is_empty());
     Ok(())
+}
+
+/// A webhook sends the server to another host, whose answers the webhook's author must not see.
+pub(crate) async fn the_answers_of_another_host_are_not_shown(test: &mut Fixture) -> Result<()> {
+    const SECRET: &str = "the words of the other host";
+    let other = Webhook::answering(Answer::text(SECRET)).await?;
+    let elsewhere = format!("http://localhost:{}/", other.address().port());
+    let webhook = Webhook::answering(Answer::status(307).with_header("location", &elsewhere)).await?;
+    test.define_kind().await?;
+    let sync = Hook::webhook(&webhook.url("/sync"));
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(sync)).await?;
+    test.serve()?;
+    fails(test, "default", "it redirects to another host, localhost").await?;
+    let asked = f64::from(u32::try_from(other.count())?);
+    test.at_most("requests to the other host by default", asked, "", 0.0)?;
+
+    test.server().stop().await?;
+    test.server().flag("--webhook-redirects=any");
+    test.server().start()?;
+    let answers = [
+        ("text", Answer::text(SECRET), "the answer that its redirect led to is no JSON object"),
+        (
+            "list",
+            Answer::text(format!("[\"{SECRET}\"]")),
+            "the answer that its redirect led to is no JSON object",
+        ),
+        ("error", Answer::text(SECRET).with_status(500), "unsupported status code: 500"),
+    ];
+    for (parent, answer, why) in answers {
+        other.answer(answer);
+        fails(test, parent, why).await?;
+    }
+    ensure!(other.count() > 0, "the server follows no redirect");
+    let events = serde_json::to_string(&test.within(&EVENT).list().await?)?;
+    let log = std::fs::read_to_string(test.server().log())?;
+    let quotes = events.matches(SECRET).count() + log.matches(SECRET).count();
+    test.at_most("quotes of the other host", f64::from(u32::try_from(quotes)?), "", 0.0)
+}
+
+/// Creates a parent, whose hook fails for this reason.
+async fn fails(test: &mut Fixture, parent: &str, why: &str) -> Result<()> {
+    test.create(test.parent(parent)).await?;
+    let says = |event: &Value| text(event, "/message").contains(why);
+    test.until_event(parent, "SyncError", says).await.map(drop).with_context(|| why.to_owned())
 }
