@@ -113,10 +113,12 @@ pub(crate) async fn what_became_of_a_child_is_explained_also_when_it_is_gone(
     let json: Value = serde_json::from_str(&json)?;
     ensure!(json["reconciles"].as_array().map(Vec::len) == Some(1), "{json}");
     ensure!(text(&json, "/reconciles/0/parent/name") == "p", "{json}");
-    let none = explain(test, server, [&kind, "nobody"], &[]).await?;
+    let missing =
+        explain(test, server, [&kind, "missing"], &[]).await.err().context("there is no such object")?;
+    let missing = format!("{missing:#}");
     ensure!(
-        none.contains("there is no such object") && none.contains("lists those that there are"),
-        "{none}"
+        missing.contains("there is no such object") && missing.contains("lists those that there are"),
+        "{missing}"
     );
     Ok(())
 }

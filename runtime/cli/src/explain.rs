@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap::{Args, ValueEnum};
 use metahook_author::explain::follow::{Followed, Follower};
-use metahook_author::explain::{ExplainError, Explainer, print, print_following, print_gaps};
+use metahook_author::explain::{ExplainError, Explainer, Unremembered, print, print_following, print_gaps};
 use metahook_core::trace::{ReconcileTrace, TracedObject};
 use metahook_server::telemetry::{error_chain, escape};
 
@@ -55,6 +55,8 @@ pub enum ExplainCommandError {
     Explain(#[from] ExplainError),
     #[error(transparent)]
     Signal(#[from] SignalError),
+    #[error("{0}")]
+    Missing(Unremembered),
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
@@ -71,7 +73,10 @@ impl ExplainFlags {
         }
         let (id, mut explained) = asking.explain(&self.kind, &self.name).await?;
         if self.output == Output::Text && explained.says_nothing() {
-            return Ok(writeln!(out, "{}", escape(&asking.unremembered(&id).await?.to_string()))?);
+            return match asking.unremembered(&id).await? {
+                missing @ Unremembered::Missing { .. } => Err(ExplainCommandError::Missing(missing)),
+                why => Ok(writeln!(out, "{}", escape(&why.to_string()))?),
+            };
         }
         if self.output == Output::Text {
             return Ok(print(out, &TracedObject::new(&id.resource, &id.key), &explained, max)?);
