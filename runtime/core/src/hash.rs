@@ -95,6 +95,9 @@ fn add_json(value: &Value, all: &mut impl Hasher) {
     }
 }
 
+/// Values of a [`FastMap`] that it keeps room for, however few there are.
+const MIN_SHRINKING: usize = 16;
+
 /// Map that never shows its order, so that its random order cannot reach a decision. Its seed is random, so that colliding keys
 /// cannot be prepared.
 #[expect(clippy::disallowed_types, reason = "no method shows the map's order")]
@@ -113,7 +116,7 @@ impl<K: Hash + Eq, V> FastMap<K, V> {
         self.0.contains_key(key)
     }
 
-    /// All values by key.
+    /// All entries, in the order of their keys.
     pub fn sorted(&self) -> Vec<(&K, &V)>
     where
         K: Ord,
@@ -136,12 +139,22 @@ impl<K: Hash + Eq, V> FastMap<K, V> {
     }
 
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        self.0.remove(key)
+        let removed = self.0.remove(key)?;
+        self.shrink();
+        Some(removed)
     }
 
     /// Keeps the values that it says to keep, whatever their order.
     pub fn retain(&mut self, keep: impl Fn(&V) -> bool) {
         self.0.retain(|_, value| keep(value));
+        self.shrink();
+    }
+
+    /// Gives back what values took that are gone, where these were most of them.
+    fn shrink(&mut self) {
+        if self.0.capacity() / 8 > self.0.len().max(MIN_SHRINKING) {
+            self.0.shrink_to(2 * self.0.len());
+        }
     }
 
     pub fn clear(&mut self) {
@@ -203,6 +216,17 @@ mod tests {
         ] {
             assert_ne!(hash_json(&one), hash_json(&other), "{one} {other}");
         }
+    }
+
+    #[test]
+    fn a_map_gives_back_what_values_took_that_are_gone() {
+        let mut map = FastMap::default();
+        (0..10_000).for_each(|number| assert_eq!(map.insert(number, number), None));
+        (0..9_990).for_each(|number| assert_eq!(map.remove(&number), Some(number)));
+        assert!(map.0.capacity() < 500, "{}", map.0.capacity());
+        let left: Vec<_> = map.sorted().into_iter().map(|(number, _)| *number).collect();
+        assert_eq!(left, (9_990..10_000).collect::<Vec<_>>());
+        assert_eq!((map.remove(&0), map.len()), (None, 10));
     }
 
     proptest! {

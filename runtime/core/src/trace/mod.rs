@@ -134,7 +134,7 @@ pub enum Hidden {
 
 /// Facts about a reconcile beside its steps.
 #[derive(Debug)]
-pub struct ReconcileFacts<'a> {
+pub struct TraceInput<'a> {
     /// Its kind and name.
     pub controller: &'a str,
     pub resource: &'a Resource,
@@ -168,13 +168,9 @@ impl Explained {
 
 impl ReconcileTrace {
     /// With the time of each of its steps. `left_out`: steps that were not kept.
-    pub fn new(
-        reconciled: ReconcileFacts<'_>,
-        steps: &[TimedStep],
-        left_out: usize,
-    ) -> (Self, Vec<StepTime>) {
-        let ReconcileFacts { controller, resource, parent, began, took, cause, end, related_failure, next } =
-            reconciled;
+    pub fn new(input: TraceInput<'_>, steps: &[TimedStep], left_out: usize) -> (Self, Vec<StepTime>) {
+        let TraceInput { controller, resource, parent, began, took, cause, end, related_failure, next } =
+            input;
         let mut room = MAX_SHOWN;
         let mut left_out = left_out;
         let (mut traced, mut times) = (Vec::new(), Vec::new());

@@ -27,8 +27,8 @@ fn a_trace_of_an_older_server_is_read() {
     assert_eq!(serde_json::to_value(&trace).unwrap(), older, "what is not known takes no bytes");
 }
 
-fn reconciled<'a>(resource: &'a Resource, parent: &'a Object) -> ReconcileFacts<'a> {
-    ReconcileFacts {
+fn reconciled<'a>(resource: &'a Resource, parent: &'a Object) -> TraceInput<'a> {
+    TraceInput {
         controller: "CompositeController c",
         resource,
         parent,
@@ -50,7 +50,7 @@ fn a_failure_is_kept_with_the_kinds_and_namespaces_that_it_may_name() {
             key: Key::new(&format!("n{}", nth % namespaces), &nth.to_string()),
         };
         let (all, end) = ((0..30).map(id).collect(), TraceEnd::Failed("Secret n0/0: no right".to_owned()));
-        let reconciled = ReconcileFacts { related_failure: all, end, ..reconciled(&greetings, &parent) };
+        let reconciled = TraceInput { related_failure: all, end, ..reconciled(&greetings, &parent) };
         let (mut trace, _) = ReconcileTrace::new(reconciled, &[], 0);
         let found: Vec<_> = trace.related_failure.iter().map(|it| it.key().to_string()).collect();
         assert_eq!(trace.public_reason(), Some(RELATED_FAILED));
@@ -71,7 +71,7 @@ fn a_hidden_cause_has_no_fields() {
         let fields = ChangedFields::between(&version("one"), &version("other"));
         let related = related.map(Arc::new);
         let cause = ReconcileCause { fields, related, .."Secret n/s changed".into() };
-        let reconciled = ReconcileFacts { cause, ..reconciled(&greetings, &parent) };
+        let reconciled = TraceInput { cause, ..reconciled(&greetings, &parent) };
         let (mut trace, _) = ReconcileTrace::new(reconciled, &[], 0);
         assert_eq!(trace.changed_fields, ["metadata.labels.app"]);
         trace.hide_cause(Hidden::Forbidden);
@@ -87,7 +87,7 @@ fn a_trace_has_changed_fields_the_status_and_the_next_resync() {
     let version = |label: &str| a("e/v1", "P", "n/p").label("app", label).object();
     let fields = ChangedFields::between(&version("hidden"), &version("other"));
     let (resource, parent) = (resource("e/v1", "P"), version("other"));
-    let reconciled = ReconcileFacts {
+    let reconciled = TraceInput {
         cause: ReconcileCause { fields, .."labels changed".into() },
         next: NextReconcile { resync: Some(Duration::from_secs(3)), ..NextReconcile::default() },
         ..reconciled(&resource, &parent)

@@ -90,7 +90,7 @@ impl Reconciler {
         let took = start.elapsed();
         let (throttled, wait) = throttled.unzip();
         let began = Timestamp::now().checked_sub(took).unwrap_or_default();
-        let reconciled = trace::ReconcileFacts {
+        let reconciled = trace::TraceInput {
             controller: self.data.telemetry.traces.controller(),
             resource,
             parent,

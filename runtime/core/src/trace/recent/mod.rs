@@ -25,8 +25,8 @@ pub const MAX_PER_PARENT: usize = 20;
 /// Bytes that a trace takes beside its JSON: its entries in the maps, and the count of triggers after it.
 const TRACE_OVERHEAD: usize = 384;
 
-/// Bytes of the JSON of most traces.
-const MOST_TRACES: usize = 2048;
+/// Bytes of the text that the JSON of a trace gets at first: most traces need no more.
+const JSON_CAPACITY: usize = 2048;
 
 /// Traces by controller.
 #[derive(Debug)]
@@ -64,8 +64,7 @@ pub struct FoundTrace {
     repeated: Option<Repeated>,
 }
 
-/// A parent, whose kind may be one of several of a DecoratorController. Two parents differ in their keys most often, so that their
-/// kinds are seldom compared.
+/// A parent, whose kind may be one of several of a DecoratorController.
 pub type ParentId = (Key, Arc<Resource>);
 
 /// A trace as it is kept.
@@ -238,9 +237,9 @@ impl OfController {
     }
 }
 
-/// The JSON of a trace, made in a text of the size of most traces.
+/// The JSON of a trace.
 fn print(trace: &ReconcileTrace) -> Arc<str> {
-    let mut json = Vec::with_capacity(MOST_TRACES);
+    let mut json = Vec::with_capacity(JSON_CAPACITY);
     let printed = serde_json::to_writer(&mut json, trace).ok().and_then(|()| str::from_utf8(&json).ok());
     printed.unwrap_or_default().into()
 }

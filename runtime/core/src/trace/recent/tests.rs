@@ -173,8 +173,9 @@ proptest! {
             prop_assert_eq!(all, traces.bytes);
             for of_controller in traces.controllers.values() {
                 let kept: usize = of_controller.traces.values().map(PrintedTrace::bytes).sum();
-                let settled: usize = of_controller.parents.sorted().iter().map(|(_, it)| it.settled.bytes()).sum();
-                let listed: usize = of_controller.parents.sorted().iter().map(|(_, it)| it.numbers.len()).sum();
+                let parents = of_controller.parents.sorted();
+                let settled: usize = parents.iter().map(|(_, it)| it.settled.bytes()).sum();
+                let listed: usize = parents.iter().map(|(_, it)| it.numbers.len()).sum();
                 let expected = (of_controller.bytes, of_controller.traces.len());
                 prop_assert_eq!((kept + settled, listed), expected);
             }
