@@ -56,7 +56,7 @@ pub enum ExplainCommandError {
     #[error(transparent)]
     Signal(#[from] SignalError),
     #[error("{0}")]
-    Missing(Unremembered),
+    Missing(String),
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
@@ -72,22 +72,26 @@ impl ExplainFlags {
             return until_signal(following).await;
         }
         let (id, mut explained) = asking.explain(&self.kind, &self.name).await?;
-        if self.output == Output::Text && explained.says_nothing() {
-            return match asking.unremembered(&id).await? {
-                missing @ Unremembered::Missing { .. } => Err(ExplainCommandError::Missing(missing)),
-                why => Ok(writeln!(out, "{}", escape(&why.to_string()))?),
-            };
-        }
-        if self.output == Output::Text {
-            return Ok(print(out, &TracedObject::new(&id.resource, &id.key), &explained, max)?);
-        }
+        let says_nothing = explained.says_nothing();
         explained.reconciles.truncate(max);
-        let value = serde_json::to_value(&explained).unwrap_or_default();
+        let value = || serde_json::to_value(&explained).unwrap_or_default();
         match self.output {
-            Output::Yaml => write!(out, "{}", metahook_author::yaml::print(&value))?,
-            Output::Text | Output::Json => writeln!(out, "{value:#}")?,
+            Output::Text if says_nothing => {}
+            Output::Text => print(&mut out, &TracedObject::new(&id.resource, &id.key), &explained, max)?,
+            Output::Yaml => write!(out, "{}", metahook_author::yaml::print(&value()))?,
+            Output::Json => writeln!(out, "{:#}", value())?,
         }
-        Ok(())
+        if !says_nothing {
+            return Ok(());
+        }
+        match asking.unremembered(&id).await {
+            Ok(missing @ Unremembered::Missing { .. }) => {
+                Err(ExplainCommandError::Missing(escape(&missing.to_string()).into_owned()))
+            }
+            // Programs read the empty answer.
+            _ if self.output != Output::Text => Ok(()),
+            why => Ok(writeln!(out, "{}", escape(&why?.to_string()))?),
+        }
     }
 }
 

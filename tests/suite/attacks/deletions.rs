@@ -125,7 +125,7 @@ pub(crate) async fn a_wrong_module_deletes_none_of_ten_children_over_restarts(
     held(true).await?;
     let told = |event: &Value| {
         let message = text(event, "/message");
-        message.contains("10 of 10 children, of 1 parent") && message.contains("ConfigMap")
+        message.contains("10 of the controller's 10 children") && message.contains("ConfigMap")
     };
     lost(test, &before, 0).await?;
     test.until_controller_event("DeletionsHeld", told).await?;

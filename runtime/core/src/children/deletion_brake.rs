@@ -371,7 +371,7 @@ impl fmt::Display for HeldDeletions {
         let examples: Vec<_> = examples.iter().map(ToString::to_string).collect();
         write!(
             f,
-            "the hooks or the spec changed from {from} to {to}, and now {children} of {}, of {}, would be deleted{}: {}. Nothing is written for these parents until the earlier module or spec is put back, until the answers do not ask for it any more, or until a user agrees by the controller's annotation {ALLOW_DELETIONS}: {to}",
+            "the hooks or the spec changed from {from} to {to}, and now {children} of the controller's {} would be deleted, those of {}{}: {}. Nothing is written for these parents until the earlier module or spec is put back, until the answers do not ask for it any more, or until a user agrees by the controller's annotation {ALLOW_DELETIONS}: {to}",
             counted(*managed, "child", "children"),
             counted(*parents, "parent", "parents"),
             deleted_before(*deleted),

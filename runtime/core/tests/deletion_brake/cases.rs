@@ -63,7 +63,7 @@ fn a_parent_with_ten_children_keeps_them_all() {
     let text = brake.held().unwrap().to_string();
     let (from, to) = (version(b"a"), version(b"b"));
     assert!(
-        text.contains(&format!("from {from} to {to}, and now 10 of 10 children, of 1 parent, would")),
+        text.contains(&format!("from {from} to {to}, and now 10 of the controller's 10 children would be deleted, those of 1 parent")),
         "{text}"
     );
     assert!(text.ends_with(&format!("metahook.dev/allow-deletions: {to}")), "{text}");
