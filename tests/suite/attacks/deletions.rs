@@ -170,7 +170,7 @@ pub(crate) async fn a_wrong_module_deletes_at_most_a_fifth_of_many_children(
     test.server().start()?;
     let waits = |cc: &Value| {
         let message = condition(cc, "DeletionsHeld").map_or("", |held| text(held, "/message"));
-        is_held(cc) && message.contains(&format!("now {} children", parents - parents / 5))
+        is_held(cc) && message.contains(&format!("now {} of the controller's", parents - parents / 5))
     };
     test.until_controller("all others held by the next server", waits).await?;
     let deleted = before.difference(&living(&pods, "p").await?).count();
