@@ -30,7 +30,7 @@ pub(super) struct Attempts {
     needed: Option<u64>,
     waited: Duration,
     /// An attempt wrote finalizers or claims.
-    pub(super) wrote: bool,
+    pub(super) wrote_before_plan: bool,
     /// Why the reconcile takes place, where the log or a trace has it.
     pub(super) cause: Option<ReconcileCause>,
 }
@@ -70,7 +70,7 @@ impl ReconcileMemory {
 impl Attempts {
     /// The start of the next attempt.
     pub(super) fn start(&self, retry_state: RetryState) -> Start {
-        Start { retry_state, wrote: self.wrote }
+        Start { retry_state, wrote_before_plan: self.wrote_before_plan }
     }
 
     /// The text of an Event about a long wait.

@@ -147,7 +147,7 @@ impl Reconciler {
         let report = reconcile(&watched, now, attempts.start(retry_state)).await;
         course.steps = watched.into_steps();
         course.changing = world.changing();
-        attempts.wrote = report.wrote_before_plan;
+        attempts.wrote_before_plan = report.wrote_before_plan;
         if self.memory.ended(&memory, attempts) {
             return None;
         }

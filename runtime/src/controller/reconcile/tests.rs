@@ -128,7 +128,7 @@ async fn an_orphan_is_adopted_once_its_parent_was_read() {
         results.push(match claimed {
             Ok(claimed) => {
                 let child = claimed.children.get(&children(), &Key::new("n", "x")).unwrap();
-                format!("version {}, wrote {}", child.version.as_str(), claimed.wrote)
+                format!("version {}, wrote {}", child.version.as_str(), claimed.has_changed)
             }
             Err(error) => retry(error.failure().retry),
         });
@@ -159,8 +159,10 @@ async fn a_child_that_no_longer_matches_is_released() {
         let child = Arc::new(Object::parse(&owned_body("1").to_string(), None).unwrap());
         let claims = [ClaimedObject { resource: children(), object: child.into(), claim: Claim::Release }];
         let claimed = claim(&scenario.world(&Reservation::default()), &parent, &claims).await;
-        let result = claimed
-            .map_or_else(|error| retry(error.failure().retry), |claimed| format!("wrote {}", claimed.wrote));
+        let result = claimed.map_or_else(
+            |error| retry(error.failure().retry),
+            |claimed| format!("wrote {}", claimed.has_changed),
+        );
         results.push(format!("{result}: {}", scenario.requests()));
     }
     let expected = [
@@ -193,7 +195,7 @@ async fn a_reference_to_another_version_of_the_parent_is_renewed() {
                     .errors
                     .first()
                     .map_or("no error".to_owned(), |error| retry(error.failure().retry));
-                format!("version {version}, wrote {}, {error}", claimed.wrote)
+                format!("version {version}, wrote {}, {error}", claimed.has_changed)
             }
         });
     }

@@ -64,7 +64,7 @@ pub const TAKEN_RETRY_DELAY: Duration = Duration::from_mins(10);
 pub struct Start {
     pub retry_state: RetryState,
     /// An attempt before, which found no memory, has written finalizers or claims.
-    pub wrote: bool,
+    pub wrote_before_plan: bool,
 }
 
 /// Effects of a reconcile, and how far it came.
@@ -176,8 +176,8 @@ impl ReconcileReport {
         Self {
             result,
             reached: Reached::Preparation,
-            wrote_before_plan: start.wrote,
-            accepted: start.wrote,
+            wrote_before_plan: start.wrote_before_plan,
+            accepted: start.wrote_before_plan,
             resync_after: None,
             reads_clock: false,
             flapping: Vec::new(),

@@ -39,7 +39,8 @@ struct Gathered {
 #[derive(Debug)]
 pub struct ClaimedChildren {
     pub children: ChildMap,
-    pub wrote: bool,
+    /// A claim changed its object.
+    pub has_changed: bool,
     /// Why owner references could not be renewed. The children are as they should be otherwise, so the reconcile goes on, and
     /// fails at its end.
     pub errors: Vec<ReconcileError>,
@@ -58,7 +59,7 @@ impl<W: World> Sequence<'_, W> {
         let world = self.world;
         world.charge(estimate::of_parent(&parent))?;
         let (parent, hook) = match self.enter(parent, report).await? {
-            ControlFlow::Continue(entered) => entered,
+            ControlFlow::Continue(parent_and_hook) => parent_and_hook,
             ControlFlow::Break(reached) => return Ok(ControlFlow::Break(reached)),
         };
         let hooks = world.hooks()?;
@@ -239,10 +240,10 @@ impl<W: World> Sequence<'_, W> {
         report: &mut ReconcileReport,
     ) -> Result<ControlFlow<Reached, ClaimedChildren>, ReconcileError> {
         let mut claimed = self.claim(&input.parent, &input.claims).await?;
-        report.wrote_before_plan |= claimed.wrote;
+        report.wrote_before_plan |= claimed.has_changed;
         if let Some(rollout) = &input.rollout {
             let revisions = self.claim(&input.parent, &rollout.revisions).await?;
-            if revisions.wrote {
+            if revisions.has_changed {
                 // The content of revisions is read once they are the parent's.
                 return Ok(ControlFlow::Break(Reached::WroteBeforePlan));
             }
@@ -260,14 +261,14 @@ impl<W: World> Sequence<'_, W> {
         claims: &[ClaimedObject],
     ) -> Result<ClaimedChildren, ReconcileError> {
         let children = self.world.config().no_children();
-        let mut claimed = ClaimedChildren { children, wrote: false, errors: Vec::new() };
+        let mut claimed = ClaimedChildren { children, has_changed: false, errors: Vec::new() };
         let (mut failed, mut parent_exists) = (Vec::new(), false);
         for one @ ClaimedObject { resource, claim, .. } in claims {
             match self.claim_one(one, parent, &mut parent_exists).await {
                 Ok(now) => {
                     if !matches!(claim, Claim::Keep | Claim::Leave) {
                         self.accept();
-                        claimed.wrote = true;
+                        claimed.has_changed = true;
                     }
                     if let Some(now) = now {
                         claimed.children.insert(resource, now);
