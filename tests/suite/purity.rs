@@ -10,7 +10,7 @@ use acceptance::paths;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use metahook_core::api::hook::Language;
-use metahook_core::api::policy::LimitBounds;
+use metahook_core::api::policy::{LimitBounds, Limits};
 use metahook_core::hook::Usage;
 use metahook_server::hook::wasm::compile::ModuleSettings;
 use metahook_server::hook::wasm::run::{
@@ -69,7 +69,7 @@ impl Probe {
         Ok(Self { registry, module })
     }
 
-    /// Calls it with the default limits, `seconds` after 1970.
+    /// Calls it `seconds` after 1970.
     pub(crate) async fn call(&self, request: &Value, seed: u8, seconds: u64) -> Result<Answer> {
         self.call_with(&[], request, (seed, seconds)).await
     }
@@ -99,13 +99,19 @@ impl Probe {
             is_of_shadow: false,
             request: Bytes::from(request.to_string()),
             now: UNIX_EPOCH + Duration::from_secs(seconds),
-            limits: LimitBounds::default().default,
+            limits: limits(),
             seed: Seed([seed; 32]),
             mounts,
             memory: Reservation::default(),
         };
         self.registry.runtime().call(&self.module, call).await
     }
+}
+
+/// The default limits, with the longest timeout: the machine may be busy.
+fn limits() -> Limits {
+    let LimitBounds { default, ceiling } = LimitBounds::default();
+    Limits { timeout: ceiling.timeout, ..default }
 }
 
 pub(crate) fn request() -> Value {
@@ -166,7 +172,7 @@ pub(crate) async fn a_go_hook_sleeps_at_once_reads_its_mount_and_is_pure_until_i
     let answer = has_an_order_of_its_seed(&probe).await?;
     ensure!(answer.status["spec"] == request()["parent"]["spec"], "{}", answer.status);
     ensure!(answer.log.is_empty(), "it said {}", answer.log);
-    let limits = LimitBounds::default().default;
+    let limits = limits();
     let Usage { instructions, memory } = answer.usage;
     ensure!(instructions < limits.instructions / 10 && memory < limits.memory, "{:?}", answer.usage);
 

@@ -316,7 +316,7 @@ pub(crate) async fn the_answers_of_another_host_are_not_shown(test: &mut Fixture
     let sync = Hook::webhook(&webhook.url("/sync"));
     test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(sync)).await?;
     test.serve()?;
-    fails(test, "default", "it redirects to another host, localhost").await?;
+    create_failing(test, "default", "it redirects to another host, localhost").await?;
     let asked = f64::from(u32::try_from(other.count())?);
     test.at_most("requests to the other host by default", asked, "", 0.0)?;
 
@@ -334,7 +334,7 @@ pub(crate) async fn the_answers_of_another_host_are_not_shown(test: &mut Fixture
     ];
     for (parent, answer, why) in answers {
         other.answer(answer);
-        fails(test, parent, why).await?;
+        create_failing(test, parent, why).await?;
     }
     ensure!(other.count() > 0, "the server follows no redirect");
     test.server().until_log("the last failure", |log| log.contains("unsupported status code: 500")).await?;
@@ -346,8 +346,8 @@ pub(crate) async fn the_answers_of_another_host_are_not_shown(test: &mut Fixture
     test.at_most("quotes of the other host", f64::from(u32::try_from(quotes)?), "", 0.0)
 }
 
-/// Creates a parent, whose hook fails for this reason.
-async fn fails(test: &mut Fixture, parent: &str, why: &str) -> Result<()> {
+/// Creates a parent, and waits until its hook fails for this reason.
+async fn create_failing(test: &mut Fixture, parent: &str, why: &str) -> Result<()> {
     test.create(test.parent(parent)).await?;
     let says = |event: &Value| text(event, "/message").contains(why);
     test.until_event(parent, "SyncError", says).await.map(drop).with_context(|| why.to_owned())
