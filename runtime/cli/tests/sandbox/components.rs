@@ -202,11 +202,16 @@ async fn instances_have_a_bound() {
 /// Two components in one: the outer one passes a text to the inner one and gets it back. This is what `wac plug` and `wasm-tools
 /// compose` make.
 fn composed(lower: &str, body: &str) -> String {
+    composed_with(64, lower, body)
+}
+
+/// Both have a memory of so many pages.
+fn composed_with(pages: u32, lower: &str, body: &str) -> String {
     format!(
         r#"(component
           (component $inner
             (core module $own
-              (memory (export "memory") 64)
+              (memory (export "memory") {pages})
               (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 65536))
               (func (export "f") (param i32 i32) (result i32)
                 (i32.store (i32.const 0) (local.get 0)) (i32.store (i32.const 4) (local.get 1)) (i32.const 0)))
@@ -216,14 +221,14 @@ fn composed(lower: &str, body: &str) -> String {
           (component $outer
             (import "f" (func $f (param "text" string) (result string)))
             (core module $shared
-              (memory (export "memory") 64)
+              (memory (export "memory") {pages})
               (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 2097152)))
             (core instance $shared (instantiate $shared))
             (alias core export $shared "memory" (core memory $memory))
             (alias core export $shared "realloc" (core func $realloc))
             (core func $f (canon lower (func $f) (memory $memory) (realloc $realloc) {lower}))
             (core module $own
-              (import "shared" "memory" (memory 64))
+              (import "shared" "memory" (memory {pages}))
               (import "host" "f" (func $f (param i32 i32 i32)))
               (func $main (export "sync") (param $at i32) (param $len i32) (result i32) {body}))
             (core instance $i (instantiate $own
@@ -255,6 +260,20 @@ async fn a_component_that_passes_text_without_end_gives_way_and_runs_into_its_ti
         let error = run(&composed(encoding, again), "{}", limits).await.answer.unwrap_err();
         // Longer than that it says how long it did not give way.
         assert_eq!(error.to_string(), "the hook did not end within 0.5s (limits.timeout)", "{encoding}");
+    }
+}
+
+/// Of 80 MiB, in one piece, with memories near the ceiling: the engine cannot be interrupted within a text.
+#[tokio::test]
+async fn a_component_that_passes_long_texts_gives_way_after_each() {
+    let again =
+        "(loop $again (call $f (i32.const 3145728) (i32.const {len}) (i32.const 4)) (br $again)) unreachable";
+    // In UTF-16 the length counts pairs of bytes.
+    for (encoding, len) in [("", 80 << 20), ("string-encoding=utf16", 40 << 20)] {
+        let limits = Limits { timeout: Duration::from_millis(500), memory: 512 << 20, ..limits() };
+        let text = composed_with(4000, encoding, &again.replace("{len}", &len.to_string()));
+        let error = run(&text, "{}", limits).await.answer.unwrap_err().to_string();
+        assert!(error.starts_with("the hook did not end within 0.5s (limits.timeout)"), "{error}");
     }
 }
 
