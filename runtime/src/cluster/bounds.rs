@@ -37,27 +37,54 @@ impl TooLarge {
 /// The beginning of a body.
 pub(super) struct Head {
     pub(super) bytes: Vec<u8>,
-    /// There is no more.
-    pub(super) is_whole: bool,
+    pub(super) end: End,
+}
+
+/// Why the server stops reading a body.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Whole,
+    /// The body has more bytes than its bound.
+    TooLarge,
+    /// There is no memory for so many bytes now.
+    NoRoom(u64),
 }
 
 /// Reads a body to its end or its bound. One that is known to be larger is not read.
-pub(super) async fn read(mut body: Box<DynBody>, bound: u64) -> Result<Head, BoxError> {
+pub(super) async fn read(body: Box<DynBody>, bound: u64) -> Result<Head, BoxError> {
+    read_with_room(body, bound, |_| true).await
+}
+
+/// Like [`read`], but asks for room before it keeps more bytes.
+pub(super) async fn read_with_room(
+    mut body: Box<DynBody>,
+    bound: u64,
+    mut has_room: impl FnMut(u64) -> bool,
+) -> Result<Head, BoxError> {
     let mut bytes = Vec::new();
-    if body.size_hint().lower() > bound {
-        return Ok(Head { bytes, is_whole: false });
+    let mut end_after = |bytes: u64| match () {
+        () if bytes > bound => End::TooLarge,
+        () if !has_room(bytes) => End::NoRoom(bytes),
+        () => End::Whole,
+    };
+    let end = end_after(body.size_hint().lower());
+    if end != End::Whole {
+        return Ok(Head { bytes, end });
     }
-    let bound = usize::try_from(bound).unwrap_or(usize::MAX);
+    let cut = usize::try_from(bound).unwrap_or(usize::MAX);
     while let Some(frame) = body.frame().await {
         // Trailers say nothing.
         let Ok(data) = frame?.into_data() else { continue };
-        let room = bound.saturating_sub(bytes.len());
-        bytes.extend_from_slice(data.get(..room).unwrap_or(&data));
-        if data.len() > room {
-            return Ok(Head { bytes, is_whole: false });
+        let end = end_after(u64::try_from(bytes.len() + data.len()).unwrap_or(u64::MAX));
+        if let End::NoRoom(_) = end {
+            return Ok(Head { bytes, end });
+        }
+        bytes.extend_from_slice(data.get(..cut.saturating_sub(bytes.len())).unwrap_or(&data));
+        if end == End::TooLarge {
+            return Ok(Head { bytes, end });
         }
     }
-    Ok(Head { bytes, is_whole: true })
+    Ok(Head { bytes, end: End::Whole })
 }
 
 /// The beginning of a refusal, as text.
@@ -121,15 +148,27 @@ mod tests {
     async fn a_body_is_read_up_to_its_bound() {
         for (bound, bytes, is_whole) in [(5, "12345", true), (4, "", false), (6, "12345", true)] {
             let head = read(whole("12345"), bound).await.unwrap();
-            assert_eq!((head.bytes.as_slice(), head.is_whole), (bytes.as_bytes(), is_whole), "{bound}");
+            let found = (head.bytes.as_slice(), head.end == End::Whole);
+            assert_eq!(found, (bytes.as_bytes(), is_whole), "{bound}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_while_there_is_room() {
+        let (body, count) = endless();
+        let head = read_with_room(body, 1 << 30, |bytes| bytes <= 100_000).await.unwrap();
+        let End::NoRoom(bytes) = head.end else { panic!("it has no end") };
+        assert!((100_001..=100_000 + (1 << 14)).contains(&bytes) && head.bytes.len() <= 100_000, "{bytes}");
+        assert!(count.load(Ordering::Relaxed) < 200_000);
+        let known = read_with_room(whole("12345"), 5, |bytes| bytes < 5).await.unwrap();
+        assert!(known.end == End::NoRoom(5) && known.bytes.is_empty());
     }
 
     #[tokio::test]
     async fn a_body_without_an_end_is_left_at_its_bound() {
         let (body, count) = endless();
         let head = read(body, 100_000).await.unwrap();
-        assert!(!head.is_whole);
+        assert!(head.end == End::TooLarge);
         assert_eq!(head.bytes.len(), 100_000);
         assert!(count.load(Ordering::Relaxed) < 200_000);
         let refusal = read_refusal(endless().0).await.unwrap();

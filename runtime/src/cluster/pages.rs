@@ -9,10 +9,12 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::cluster::bounds::MAX_LARGE;
 use crate::sync::lock;
 
-/// MiB that all pages in flight are expected to have together.
-const IN_FLIGHT: usize = 64;
+/// MiB that all pages in flight have together. The largest page alone fits.
+const IN_FLIGHT: usize = 32;
+const _: () = assert!(MAX_LARGE <= (IN_FLIGHT as u64) << 20, "the largest page would wait without end");
 
 /// Pages of all accounts together.
 pub(super) struct Pages {
@@ -33,12 +35,13 @@ impl Pages {
         lock(&self.known).get(&kind(path)).copied().unwrap_or_default()
     }
 
-    /// Waits until the page has room beside the others. It is asked for afterwards: an answer that nobody reads holds up others
-    /// on its connection.
-    pub(super) async fn room(&self, page: PageSize) -> Option<OwnedSemaphorePermit> {
-        let mebibytes = u32::try_from(page.expected_bytes().div_ceil(1 << 20)).unwrap_or(u32::MAX).max(1);
+    /// Waits until a page of at most so many bytes has the room that it is expected to need. It is asked for afterwards: an
+    /// answer that nobody reads holds up others on its connection.
+    pub(super) async fn room(&self, page: PageSize, bound: u64) -> Room {
+        let mebibytes = mebibytes(page.expected_bytes().min(bound)).max(1);
         // The server never closes the semaphore.
-        Arc::clone(&self.in_flight).acquire_many_owned(mebibytes).await.ok()
+        let permit = Arc::clone(&self.in_flight).acquire_many_owned(mebibytes).await.ok();
+        Room { in_flight: Arc::clone(&self.in_flight), permit }
     }
 
     /// Learns of a page that came.
@@ -46,6 +49,31 @@ impl Pages {
         let bytes = u64::try_from(json.len()).unwrap_or(u64::MAX);
         lock(&self.known).insert(kind(path), page.after(objects(json), bytes));
     }
+}
+
+/// The memory of a page in flight.
+pub(super) struct Room {
+    in_flight: Arc<Semaphore>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Room {
+    /// Whether the page may have so many bytes. It takes what it lacks, but does not wait for it: two pages that wait for each
+    /// other's room would wait for ever.
+    pub(super) fn has(&mut self, bytes: u64) -> bool {
+        let Some(permit) = &mut self.permit else { return true };
+        let lacking =
+            mebibytes(bytes).saturating_sub(u32::try_from(permit.num_permits()).unwrap_or(u32::MAX));
+        if lacking == 0 {
+            return true;
+        }
+        let more = Arc::clone(&self.in_flight).try_acquire_many_owned(lacking);
+        more.map(|more| permit.merge(more)).is_ok()
+    }
+}
+
+fn mebibytes(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(1 << 20)).unwrap_or(u32::MAX)
 }
 
 /// Objects of a page; of what is no list there are none.

@@ -41,7 +41,7 @@ impl PageSize {
 
     /// The bytes that the page probably has.
     pub fn expected_bytes(self) -> u64 {
-        self.object_bytes.saturating_mul(self.limit.into()).min(MAX_PAGE_BYTES)
+        self.object_bytes.saturating_mul(self.limit.into())
     }
 
     /// The next page, after one with so many objects and bytes. An empty page says nothing of its kind.
@@ -54,6 +54,13 @@ impl PageSize {
         let fitting = u32::try_from(USUAL_BYTES / object_bytes).unwrap_or(u32::MAX);
         let limit = fitting.min(self.limit.saturating_mul(STEP)).clamp(1, MAX_LIMIT);
         Self { limit, object_bytes }
+    }
+
+    /// The same page, after it found no room for so many bytes: it waits for twice as many.
+    #[must_use]
+    pub fn with_more_room(self, bytes: u64) -> Self {
+        let object_bytes = bytes.saturating_mul(2).div_ceil(self.limit.into());
+        Self { object_bytes: self.object_bytes.max(object_bytes), ..self }
     }
 
     /// A page with fewer objects, after one that was too large; `None`: it had one object, or the API server follows no
@@ -93,6 +100,14 @@ mod tests {
         let size = prop_oneof![300..2000_u64, 300..100_000_u64, 1_000_000..12_000_000_u64];
         let run = (size, 1..700_usize).prop_map(|(size, times)| vec![size; times]);
         prop::collection::vec(run, 1..5).prop_map(|runs| runs.concat())
+    }
+
+    #[test]
+    fn a_page_without_room_waits_for_twice_as_much_with_the_same_limit() {
+        let page = PageSize::default().with_more_room(3 << 20);
+        assert_eq!((page.limit(), page.expected_bytes()), (FIRST, 6 << 20));
+        let next = page.with_more_room(1 << 20);
+        assert_eq!(next, page, "it never waits for less");
     }
 
     proptest! {

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::BoxError;
 
-use crate::cluster::bounds::{self, TooLarge};
+use crate::cluster::bounds::{self, End, TooLarge};
 use crate::cluster::proxies::{Proxy, ProxyError};
 use crate::cluster::redefined::Redefined;
 use crate::cluster::restores::Restores;
@@ -274,7 +274,7 @@ impl ApiClient {
             let body = if head.status.is_success() {
                 let bound = answers.bound();
                 let read = bounds::read(body, bound).await.map_err(Unreachable::Body)?;
-                if !read.is_whole {
+                if read.end != End::Whole {
                     return Err(TooLarge::new(&method, path, bound).into());
                 }
                 String::from_utf8(read.bytes).map_err(Unreachable::Text)?

@@ -26,7 +26,7 @@ use metahook_core::pacing::pages::MAX_PAGE_BYTES;
 use tower::util::{BoxService, option_layer};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
-use crate::cluster::bounds::{self, Line, MAX_LARGE, TooLarge};
+use crate::cluster::bounds::{self, End, Line, MAX_LARGE, TooLarge};
 use crate::cluster::pages::{Pages, limit_of, with_limit};
 use crate::cluster::proxies::Proxy;
 use crate::cluster::write_gate::{GatedBody, WriteGate};
@@ -148,7 +148,9 @@ impl Transport {
         let mut page = self.pages.next(head.uri.path());
         loop {
             page = limit.map_or(page, |limit| page.at_most(limit));
-            let room = self.pages.room(page).await;
+            let smaller = limit.and_then(|_| page.smaller());
+            let bound = if smaller.is_some() { MAX_PAGE_BYTES } else { MAX_LARGE };
+            let mut room = self.pages.room(page, bound).await;
             let mut asked = Request::from_parts(head.clone(), Body::empty());
             if limit.is_some() {
                 *asked.uri_mut() = with_limit(&head.uri, page.limit())?;
@@ -157,18 +159,20 @@ impl Transport {
             if !answer.status().is_success() {
                 return self.refused(answer).await;
             }
-            let smaller = limit.and_then(|_| page.smaller());
-            let bound = if smaller.is_some() { MAX_PAGE_BYTES } else { MAX_LARGE };
             let (answer, body) = answer.into_parts();
             let body = read_within(self.read_timeout, None, body);
-            let read = tokio::time::timeout(self.page_timeout(), bounds::read(body, bound)).await;
+            let read = bounds::read_with_room(body, bound, |bytes| room.has(bytes));
+            let read = tokio::time::timeout(self.page_timeout(), read).await;
             let read = read.map_err(|_elapsed| Slow(self.page_timeout()))??;
-            if read.is_whole {
-                self.pages.learn(head.uri.path(), page, &read.bytes);
-                return Ok(Response::from_parts(answer, at_once(read.bytes, room)));
-            }
             let too_large = || TooLarge::new(&head.method, head.uri.path(), bound);
-            page = smaller.ok_or_else(too_large)?;
+            page = match read.end {
+                End::Whole => {
+                    self.pages.learn(head.uri.path(), page, &read.bytes);
+                    return Ok(Response::from_parts(answer, at_once(read.bytes, room)));
+                }
+                End::NoRoom(bytes) => page.with_more_room(bytes),
+                End::TooLarge => smaller.ok_or_else(too_large)?,
+            };
         }
     }
 

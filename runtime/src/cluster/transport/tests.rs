@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use metahook_core::object::id::{Gvk, Resource};
 use tokio::io::AsyncReadExt;
 
@@ -70,6 +71,42 @@ async fn an_answer_without_an_end_is_left_at_its_bound() {
     let mebibytes = read.load(Ordering::Relaxed) >> 20;
     // The page is asked for three times: with 16 objects, with 4 and with one.
     assert!(mebibytes <= 12 + 32 + (16 + 16 + 32) + 12, "{mebibytes} MiB");
+}
+
+/// Each kind is listed for the first time, so that the server expects small pages.
+#[tokio::test(start_paused = true)]
+async fn pages_in_flight_have_32_mib_together_whatever_was_expected() {
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&asked);
+    let service = service_fn(move |_: Request<Body>| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let frames = stream::iter(0..12).then(|_| async {
+            tokio::task::yield_now().await;
+            Ok::<_, BoxError>(Frame::data(Bytes::from(vec![b' '; 1 << 20])))
+        });
+        let body: Box<DynBody> = Box::new(StreamBody::new(Box::pin(frames)));
+        std::future::ready(Ok(Response::new(body)))
+    });
+    let transport = Transport::new(BoxService::new(service), READ_TIMEOUT);
+    let list = |nth: u32| {
+        let uri = format!("/api/v1/kind-{nth}?limit=500");
+        let transport = &transport;
+        async move { transport.list(Request::get(uri).body(Body::empty()).unwrap()).await.unwrap() }
+    };
+    let mut lists: FuturesUnordered<_> = (0..8).map(list).collect();
+    let mut unread = Vec::new();
+    while let Ok(Some(page)) = tokio::time::timeout(READ_TIMEOUT, lists.next()).await {
+        unread.push(page);
+    }
+    assert_eq!(unread.len(), 2, "two pages of 12 MiB fit, and nobody reads them");
+    for _ in 0..8 {
+        let page = unread.pop().unwrap().into_body().collect().await.unwrap();
+        assert_eq!(page.to_bytes().len(), 12 << 20);
+        unread.extend(lists.next().await);
+    }
+    // Room doubles from 1 MiB to 16 MiB.
+    let asked = asked.load(Ordering::Relaxed);
+    assert!(lists.is_empty() && asked <= 8 * 5, "{asked} requests");
 }
 
 #[tokio::test]
