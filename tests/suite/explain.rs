@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use acceptance::api::{CONFIG_MAP, SECRET, SERVICE_ACCOUNT};
+use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
 use acceptance::free_port::free_address;
 use acceptance::objects::{Hook, config_map, text};
@@ -16,14 +16,15 @@ use serde_json::{Value, json};
 
 use crate::compat::rolling_update::{answer, asks_for, rolling};
 use crate::pages::symptoms;
-use crate::secrecy::base64;
 use crate::wasm;
 
-/// A value that no answer may have.
-const HIDDEN: &str = "a-value-of-a-secret";
-
 /// The command about an object. `more`: further flags.
-fn line(test: &Fixture, server: SocketAddr, [kind, name]: [&str; 2], more: &[&str]) -> Vec<String> {
+pub(crate) fn line(
+    test: &Fixture,
+    server: SocketAddr,
+    [kind, name]: [&str; 2],
+    more: &[&str],
+) -> Vec<String> {
     let kubeconfig = test.plane().kubeconfig().display().to_string();
     let server = server.to_string();
     let line = ["explain", kind, name, "-n", test.name(), "--server", &server, "--kubeconfig", &kubeconfig];
@@ -62,7 +63,8 @@ pub(crate) fn kind(test: &Fixture) -> String {
     format!("{}.{}", test.kind().plural, test.kind().group)
 }
 
-fn server(test: &mut Fixture) -> Result<SocketAddr> {
+/// Starts the server with an address to ask.
+pub(crate) fn server(test: &mut Fixture) -> Result<SocketAddr> {
     let address = free_address()?;
     test.server().flag(&format!("--inspection-address={address}"));
     test.serve()?;
@@ -88,7 +90,7 @@ pub(crate) async fn what_became_of_a_child_is_explained_also_when_it_is_gone(
     until_explained(test, server, [&kind, "p"], &made).await?;
 
     test.config_maps().merge("kept", &json!({ "data": { "a": "changed" } })).await?;
-    let drift = ["another client changed data.a", "ConfigMap ", " changed"];
+    let drift = [r#"another client changed data.a from "b" to "changed""#, "ConfigMap ", " changed"];
     until_explained(test, server, ["configmap", "kept"], &drift).await?;
 
     test.store("hook", &children(&["kept"])?).await?;
@@ -143,67 +145,6 @@ pub(crate) async fn a_failing_and_a_paused_parent_are_explained(test: &mut Fixtu
     let paused = json!({ "metadata": { "annotations": { "metahook.dev/paused": "true" } } });
     test.parents().merge("good", &paused).await?;
     until_explained(test, server, [&kind, "good"], &["paused in "]).await.map(drop)
-}
-
-pub(crate) async fn explain_shows_no_secret_and_refuses_users_without_rights(
-    test: &mut Fixture,
-) -> Result<()> {
-    test.define_kind().await?;
-    let secret = json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": { "name": "s" },
-        "stringData": { "key": HIDDEN },
-    });
-    test.store("hook", &wasm::answers(&json!({ "children": [secret] }))?).await?;
-    let namespaces = format!("--mount-secret-namespaces={}", test.name());
-    test.server().flag(&namespaces);
-    let server = server(test)?;
-    test.host(test.controller().making(&SECRET, "InPlace").synced_by(test.hook("hook"))).await?;
-    let kind = kind(test);
-    test.create(test.parent("p")).await?;
-    until_explained(test, server, [&kind, "p"], &["create      Secret "]).await?;
-    let changed = json!({ "stringData": { "key": "changed" } });
-    test.within(&SECRET).merge("s", &changed).await?;
-    until_explained(test, server, ["secret", "s"], &["another client changed data.key"]).await?;
-    let hidden = base64(HIDDEN);
-    for object in [[kind.as_str(), "p"], ["secret", "s"]] {
-        let said = explain(test, server, object, &["-o", "json", "--count=100"]).await?;
-        ensure!(!said.contains(HIDDEN) && !said.contains(&hidden), "{said}");
-    }
-
-    test.make(&test.within(&SERVICE_ACCOUNT), json!({ "metadata": { "name": "nobody" } })).await?;
-    let name = test.name().to_owned();
-    let kubectl = test.plane().kubectl();
-    let account = format!("--serviceaccount={name}:viewer");
-    for line in [
-        &["create", "serviceaccount", "viewer", "-n", &name][..],
-        &["create", "rolebinding", "viewer", "--clusterrole=cluster-admin", &account, "-n", &name],
-    ] {
-        kubectl.run(line).await?;
-    }
-    let file = test.plane().scratch().join(format!("{name}-token"));
-    let flag = format!("--token-file={}", file.display());
-    // The token that the command has made where a kubeconfig has none is for this audience, and is good for nothing else.
-    for audience in ["metahook", "another"] {
-        let audience_flag = format!("--audience={audience}");
-        std::fs::write(
-            &file,
-            kubectl.run(&["create", "token", "viewer", &audience_flag, "-n", &name]).await?,
-        )?;
-        let shown = explain(test, server, [&kind, "p"], &[&flag]).await;
-        ensure!(shown.is_ok() == (audience == "metahook"), "{audience}: {shown:?}");
-    }
-    let token = kubectl.run(&["create", "token", "nobody", "-n", &name]).await?;
-    for (token, says) in [
-        (token.as_str(), format!("User \"system:serviceaccount:{name}:nobody\" cannot get ")),
-        ("no-token-of-anybody", "the API server does not take the token".to_owned()),
-    ] {
-        std::fs::write(&file, token)?;
-        let refused = explain(test, server, [&kind, "p"], &[&flag]).await.err().context("it was shown")?;
-        ensure!(format!("{refused:#}").contains(&says), "{refused:#}");
-    }
-    Ok(())
 }
 
 pub(crate) async fn rules_that_find_nothing_and_held_deletions_are_explained(

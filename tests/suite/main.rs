@@ -23,6 +23,7 @@ mod dev;
 mod diff;
 mod diff_states;
 mod explain;
+mod explain_rights;
 mod first_calls;
 mod gallery;
 mod gallery_copies;

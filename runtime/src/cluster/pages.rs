@@ -12,9 +12,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::cluster::bounds::MAX_LARGE;
 use crate::sync::lock;
 
-/// MiB that all pages in flight have together. The largest page alone fits.
-const IN_FLIGHT: usize = 32;
-const _: () = assert!(MAX_LARGE <= (IN_FLIGHT as u64) << 20, "the largest page would wait without end");
+/// MiB that all pages in flight have together. The largest page leaves room for others.
+const IN_FLIGHT: usize = 48;
+const _: () = assert!(MAX_LARGE < (IN_FLIGHT as u64) << 20, "the largest page would hold up all others");
 
 /// Pages of all accounts together.
 pub(super) struct Pages {
@@ -47,7 +47,12 @@ impl Pages {
     /// Learns of a page that came.
     pub(super) fn learn(&self, path: &str, page: PageSize, json: &[u8]) {
         let bytes = u64::try_from(json.len()).unwrap_or(u64::MAX);
-        lock(&self.known).insert(kind(path), page.after(objects(json), bytes));
+        self.expect(path, page.after(objects(json), bytes));
+    }
+
+    /// The next page of the kind will be like this one.
+    pub(super) fn expect(&self, path: &str, page: PageSize) {
+        lock(&self.known).insert(kind(path), page);
     }
 }
 

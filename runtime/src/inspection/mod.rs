@@ -9,8 +9,10 @@
 //! - No request changes an object. A recording takes some memory until its command ends; it is for users who may `update` the
 //!   controller: by another hook they may see all that it shows.
 
+mod children;
 mod guard;
 mod query;
+mod reach_rights;
 mod related;
 mod reviews;
 
@@ -266,6 +268,7 @@ impl Inspection {
         }
         reconciles.retain(|trace| !hidden.iter().any(|parent| parent.is(&trace.parent)));
         related::hide(&self.guard, user, &mut reconciles).await?;
+        children::hide(&self.guard, user, object, &mut reconciles).await?;
         Ok(Explained { version: version(), reconciles, hidden_parents: hidden.len() })
     }
 }

@@ -3,7 +3,8 @@
 use crate::pages::{author_pages, operation_pages};
 use crate::runner::{Test, tests};
 use crate::{
-    apply, asked_cluster, dashboard, dev, diff, diff_states, explain, record, second_day, status_of_one,
+    apply, asked_cluster, dashboard, dev, diff, diff_states, explain, explain_rights, record, second_day,
+    status_of_one,
 };
 
 /// Whole days of users, each on a control plane of its own.
@@ -54,11 +55,14 @@ pub(super) fn of_authors() -> Vec<Test> {
         explain::{
             what_became_of_a_child_is_explained_also_when_it_is_gone,
             a_failing_and_a_paused_parent_are_explained,
-            explain_shows_no_secret_and_refuses_users_without_rights,
             rules_that_find_nothing_and_held_deletions_are_explained,
             triggers_of_a_settled_parent_are_explained,
             new_reconciles_are_followed_also_after_a_restart,
             what_a_rollout_waits_for_is_explained,
+        },
+        explain_rights::{
+            explain_shows_no_secret_and_refuses_users_without_rights,
+            values_of_a_child_are_shown_to_users_who_may_get_it,
         },
         status_of_one::{
             a_controller_is_shown_with_the_parents_that_fail,

@@ -192,7 +192,8 @@ impl Child<'_> {
         }
         if annotation(observed, LAST_APPLIED).is_some() {
             let (id, uid) = (self.id.clone(), object.uid.clone());
-            return Decision::Do(Op::HandOver { id, uid, manager: Arc::clone(manager) }, differences);
+            // It changes who owns the fields, and no value.
+            return Decision::Do(Op::HandOver { id, uid, manager: Arc::clone(manager) }, Vec::new());
         }
         let is_another_answer = past.history.has_applied_other(self.id, object, applied_print(&body));
         // Another object of that name is none of ours.

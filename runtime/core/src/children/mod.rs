@@ -35,7 +35,7 @@ use serde_json::Value;
 
 use crate::api::ControllerKind;
 use crate::cache::CacheEvent;
-use crate::json::places::FirstPlaces;
+use crate::json::places::FirstChanges;
 use crate::object::id::{ObjectId, Resource, Uid};
 use crate::object::{Object, Version};
 use desired::ChildKind;
@@ -145,8 +145,8 @@ pub struct Plan {
     pub skips: Vec<(ObjectId, Skip)>,
     /// Children that no decision can be made about; the others go on.
     pub problems: Vec<(ObjectId, Problem)>,
-    /// Places that other operations change of the first children that are there, for people.
-    pub changes: Vec<(ObjectId, FirstPlaces)>,
+    /// The first changes by other operations of the first children that are there, for people.
+    pub changes: Vec<(ObjectId, FirstChanges)>,
     /// Drift that operations correct: the desired values are the same as before.
     pub drifts: Vec<Drift>,
     /// Drift that another client keeps causing, and that is left alone for a while.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::json::difference::{Difference, differences};
-use crate::shorten;
+use crate::{counted, shorten};
 
 /// Stands where a value was.
 const HIDDEN: &str = "(hidden)";
@@ -14,6 +14,13 @@ const MAX_BODY: usize = 256 * 1024;
 /// How many differences of an object are shown, and how many bytes of each value.
 const MAX_DIFFERENCES: usize = 50;
 const MAX_VALUE: usize = 200;
+
+/// Bytes of a value that is printed. A larger one is named by its size: to print it takes longer than its beginning is worth.
+const MAX_PRINTED: usize = 4096;
+
+/// What a Secret may have beside values. A misspelt `stringdata` has values, too.
+const OF_SECRETS: [&str; 5] =
+    ["type", "immutable", "metadata.labels", "metadata.finalizers", "metadata.ownerReferences"];
 
 /// Annotations that repeat what an object was made of.
 const RECORDS: [&str; 2] =
@@ -42,32 +49,62 @@ pub fn shown_differences(wanted: &Value, found: &Value, is_whole: bool) -> Strin
     all.retain(|one| is_whole || !one.wanted.is_null());
     let more = all.len().saturating_sub(MAX_DIFFERENCES);
     let mut shown: Vec<_> =
-        all.into_iter().take(MAX_DIFFERENCES).map(|one| shown_difference(one, is_secret)).collect();
+        all.iter().take(MAX_DIFFERENCES).map(|one| shown_difference(one, is_secret)).collect();
     if more > 0 {
         shown.push(format!("{more} more"));
     }
     shown.join("; ")
 }
 
-fn shown_difference(Difference { path, wanted, found, .. }: Difference, is_secret: bool) -> String {
+fn shown_difference(difference: &Difference, is_secret: bool) -> String {
+    let text = |value: Option<String>| value.unwrap_or_else(|| "nothing".to_owned());
+    let [found, wanted] = shown_values(difference, is_secret, MAX_VALUE).map(text);
+    format!("{}: {found} -> {wanted}", difference.path)
+}
+
+/// What is found at a place, and what is wanted there, as JSON of at most `max` bytes; `None`: nothing.
+pub fn shown_values(difference: &Difference, is_secret: bool, max: usize) -> [Option<String>; 2] {
+    let Difference { path, wanted, found, .. } = difference;
     let is_value =
         |field: &str| path.strip_prefix(field).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
     let is_hidden = RECORDS.iter().any(|record| path.ends_with(record))
-        || is_secret && ["data", "stringData", "metadata.annotations"].into_iter().any(is_value);
-    let text = |mut value: Value| {
+        || is_secret && !OF_SECRETS.into_iter().any(is_value);
+    let text = |value: &Value| {
         if value.is_null() {
-            return "nothing".to_owned();
+            return None;
         }
         if is_hidden {
-            return HIDDEN.to_owned();
+            return Some(HIDDEN.to_owned());
         }
+        if room_after(value, MAX_PRINTED).is_none() {
+            return Some(size_of(value));
+        }
+        let mut value = value.clone();
         hide(&mut value);
-        if is_secret && path == "metadata" {
-            hide_records(&mut value);
-        }
-        shorten(&value.to_string(), MAX_VALUE)
+        Some(shorten(&value.to_string(), max))
     };
-    format!("{path}: {} -> {}", text(found), text(wanted))
+    [text(found), text(wanted)]
+}
+
+/// The room that is left of so many bytes after a value; `None`: it has more.
+fn room_after(value: &Value, room: usize) -> Option<usize> {
+    let room = room.checked_sub(2)?;
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => Some(room),
+        Value::String(text) => room.checked_sub(text.len()),
+        Value::Array(items) => items.iter().try_fold(room, |room, item| room_after(item, room)),
+        Value::Object(members) => members
+            .iter()
+            .try_fold(room, |room, (name, value)| room_after(value, room.checked_sub(name.len())?)),
+    }
+}
+
+fn size_of(value: &Value) -> String {
+    match value {
+        Value::Array(items) => format!("({})", counted(items.len(), "item", "items")),
+        Value::Object(members) => format!("({})", counted(members.len(), "field", "fields")),
+        other => format!("(a text of {} bytes)", other.as_str().unwrap_or_default().len()),
+    }
 }
 
 /// Takes the values of all Secrets out, wherever in `value` they are, and what stands before the `@` of a URL.
@@ -238,6 +275,31 @@ mod tests {
         assert!(shown.contains("metadata.labels.a: \"y\" -> \"x\""), "{shown}");
         let made = shown_differences(&secret("sesame", "x"), &json!({"kind": "Secret"}), true);
         assert!(!made.contains("sesame"), "{made}");
+    }
+
+    /// The API server leaves a misspelt field out, so that it differs each time.
+    #[test]
+    fn differences_of_misspelt_fields_of_secrets_are_not_shown() {
+        let secret = |more: Value| {
+            let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+            secret.as_object_mut().unwrap().insert("stringdata".to_owned(), more);
+            secret
+        };
+        let shown = shown_differences(&secret(json!({"a": "sesame"})), &secret(Value::Null), true);
+        assert_eq!(shown, "stringdata: nothing -> (hidden)");
+        let shown = shown_differences(&secret(json!("sesame")), &secret(json!("open")), true);
+        assert_eq!(shown, "stringdata: (hidden) -> (hidden)");
+    }
+
+    #[test]
+    fn large_values_are_named_by_their_sizes() {
+        let change = |value: Value| shown_differences(&json!({ "a": value }), &json!({}), true);
+        // Quotes count, too.
+        assert!(change(json!("b".repeat(MAX_PRINTED - 2))).starts_with("a: nothing -> \"bbb"));
+        assert_eq!(change(json!("b".repeat(MAX_PRINTED - 1))), "a: nothing -> (a text of 4095 bytes)");
+        assert_eq!(change(json!(vec![1; MAX_PRINTED])), "a: nothing -> (4096 items)");
+        let fields: Map<_, _> = (0..1000).map(|nth| (format!("key-{nth}"), json!(1))).collect();
+        assert_eq!(change(fields.into()), "a: nothing -> (1000 fields)");
     }
 
     #[test]

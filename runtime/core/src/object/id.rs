@@ -128,6 +128,11 @@ impl Resource {
             resource: Arc::clone(&self.plural),
         }
     }
+
+    /// Whether its objects are Secrets of Kubernetes.
+    pub fn is_secret(&self) -> bool {
+        self.gvk.group.is_empty() && &*self.gvk.kind == "Secret"
+    }
 }
 
 /// Namespace and name; the namespace is empty for cluster-scoped objects.

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use crate::api::hook::HookName;
 use crate::children::Skip;
+use crate::children::write_history::Drift;
 use crate::decorator::conflicts::Resolution;
 use crate::hash::Fingerprint;
 use crate::hook::Usage;
-use crate::json::places::places;
+use crate::json::places::FirstChanges;
 use crate::object::id::{ObjectId, Uid};
 use crate::reconcile::config::RelatedLimits;
 use crate::reconcile::outcome::StatusLeft;
@@ -134,10 +135,10 @@ pub enum WriteEnd {
 pub struct Decisions {
     /// Children that are written, by the verb.
     pub writes: Vec<(&'static str, ObjectId)>,
-    /// Places whose drift is corrected, by the child.
-    pub drifts: Vec<(ObjectId, Vec<String>)>,
-    /// Places that a write changes, by the child.
-    pub changes: Vec<(ObjectId, Vec<String>)>,
+    /// Corrections of drift, by the child.
+    pub drifts: Vec<(ObjectId, FirstChanges)>,
+    /// Other changes by a write, by the child.
+    pub changes: Vec<(ObjectId, FirstChanges)>,
     /// Children that are left although they are not as wanted, and why.
     pub left: Vec<(ObjectId, String)>,
     /// Children that are as wanted.
@@ -210,13 +211,14 @@ impl Decisions {
         let left = not_as_wanted().map(|(id, skip)| (id.clone(), skip.to_string()));
         let turns = waiting.children.iter().map(|&id| (id.clone(), waiting.why.clone()));
         let problems = plan.problems.iter().map(|(id, problem)| (id.clone(), problem.to_string()));
-        let drifts = plan.drifts.iter().map(|drift| (drift.id.clone(), places(&drift.values)));
+        let changes = |drift: &Drift| FirstChanges::of(&drift.values, drift.id.resource.is_secret());
+        let drifts = plan.drifts.iter().map(|drift| (drift.id.clone(), changes(drift)));
         let kept = |all: usize| all.saturating_sub(MAX_STEPS);
         let left_children = not_as_wanted().count() + plan.problems.len() + waiting.children.len();
         Self {
             writes: plan.ops.iter().take(MAX_STEPS).map(|op| (op.verb(), op.id().clone())).collect(),
             drifts: drifts.take(MAX_STEPS).collect(),
-            changes: plan.changes.iter().map(|(id, places)| (id.clone(), places.shown())).collect(),
+            changes: plan.changes.clone(),
             left: left.chain(problems).chain(turns).take(MAX_STEPS).collect(),
             unchanged: plan.skips.len() - not_as_wanted().count() - waiting.unchanged,
             left_out: kept(plan.ops.len()) + kept(left_children),

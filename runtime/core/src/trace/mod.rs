@@ -34,8 +34,8 @@ const RELATED_CHANGED: &str = "a related object changed";
 /// Why a reconcile failed that could not delete related objects, where the user may not list them.
 const RELATED_FAILED: &str = "the deletion of a related object failed";
 
-/// Follows a text without the related object, where the server did not ask whether the user may list it.
-const UNREVIEWED: &str = " (there are too many to ask whether you may list it)";
+/// Follows a text without the related object, where the server did not ask whether the user may see it.
+const UNREVIEWED: &str = " (there are too many to ask whether you may see it)";
 
 /// Namespaces of related objects that a trace tells apart for its end.
 const MAX_REACHES: usize = 10;
@@ -123,10 +123,10 @@ pub enum TraceEnd {
     Failed(String),
 }
 
-/// Why a related object is not shown.
+/// Why a related object, or more than the name of a child, is not shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hidden {
-    /// The user may not list such objects.
+    /// The user may not list or get such objects.
     Forbidden,
     /// There are too many kinds and namespaces to ask about all of them.
     Unreviewed,

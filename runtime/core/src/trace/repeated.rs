@@ -7,11 +7,11 @@ use std::hash::{Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ReconcileTrace, TracedStep};
+use super::{PlannedWrite, ReconcileTrace, TracedStep};
 use crate::hash::hash64;
 use crate::reconcile::trigger::is_retry;
 
-/// Reconciles before a trace that were the same in all but their times.
+/// Reconciles before a trace that were the same in all but their times and the values of fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Repeated {
@@ -21,7 +21,7 @@ pub struct Repeated {
     pub since: String,
 }
 
-/// Hash of all that a trace says beside its times. Of one without steps only its end counts: it says as much as any other.
+/// Hash of all that a trace says beside its times and the values of fields. Of one without steps only its end counts: it says as much as any other.
 pub(super) fn timeless_hash(trace: &ReconcileTrace) -> u64 {
     let mut all = hash64();
     trace.end.hash(&mut all);
@@ -46,6 +46,13 @@ fn hash_timeless(step: &TracedStep, all: &mut impl Hasher) {
         }
         TracedStep::Wrote { verb, object, reason, warnings, end, took_us: _ } => {
             (verb, object, reason, warnings, end).hash(all);
+        }
+        // A client may change a value back to another one each time.
+        TracedStep::Planned { writes, left, unchanged, left_out } => {
+            for PlannedWrite { verb, object, drift, changes, values: _ } in writes {
+                (verb, object, drift, changes).hash(all);
+            }
+            (left, unchanged, left_out).hash(all);
         }
         other => other.hash(all),
     }

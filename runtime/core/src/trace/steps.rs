@@ -3,11 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::rules::TracedRule;
-use super::{MAX_SHOWN, TracedObject, is_zero, message};
+use super::{Hidden, MAX_SHOWN, TracedObject, is_zero, message};
 use crate::hook::Usage;
+use crate::json::places::{ChangedValue, FirstChanges};
 use crate::object::id::ObjectId;
 use crate::reconcile::outcome::StatusLeft;
 use crate::reconcile::steps::{Decisions, HeldPlan, LeftFields, Step, WriteEnd};
+
+/// Stands for what a trace says of an object that the user may not get.
+const NO_DETAILS: &str = "you may not get it, so no more is shown";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "step")]
@@ -113,6 +117,9 @@ pub struct PlannedWrite {
     /// Places that the write changes, of a child whose answer is another one; the first ones of many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
+    /// What stands at these places before and after the write.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<ChangedValue>,
 }
 
 /// A child that is left although it is not as wanted.
@@ -188,15 +195,18 @@ impl TracedStep {
 
     fn planned(decisions: &Decisions) -> Self {
         let Decisions { writes, drifts, changes, left, unchanged, left_out } = decisions;
-        let places = |all: &[(ObjectId, Vec<String>)], id: &ObjectId| {
-            let found = all.iter().find(|(of, _)| of == id);
-            found.map(|(_, places)| places.clone()).unwrap_or_default()
-        };
-        let write = |(verb, id): &(&'static str, ObjectId)| PlannedWrite {
-            verb: (*verb).to_owned(),
-            object: TracedObject::of(id),
-            drift: places(drifts, id),
-            changes: places(changes, id),
+        let write = |(verb, id): &(&'static str, ObjectId)| {
+            let [drift, changes] = [drifts, changes]
+                .map(|all| all.iter().find(|(child, _)| child == id).map(|(_, changes)| changes));
+            let places =
+                |changes: Option<&FirstChanges>| changes.map(FirstChanges::places).unwrap_or_default();
+            PlannedWrite {
+                verb: (*verb).to_owned(),
+                object: TracedObject::of(id),
+                drift: places(drift),
+                changes: places(changes),
+                values: drift.or(changes).map(|changes| changes.values().to_vec()).unwrap_or_default(),
+            }
         };
         let more = |all: usize| all.saturating_sub(MAX_SHOWN);
         Self::Planned {
@@ -216,6 +226,47 @@ impl TracedStep {
         match self {
             Self::Related { found, .. } => found,
             _ => &mut [],
+        }
+    }
+
+    /// Objects of which it says more than the name and the verb.
+    pub fn detailed(&self) -> Vec<&TracedObject> {
+        match self {
+            Self::Planned { writes, left, .. } => {
+                let writes = writes.iter().filter(|write| write.has_details()).map(|write| &write.object);
+                writes.chain(left.iter().map(|child| &child.object)).collect()
+            }
+            Self::Wrote { object, reason, warnings, end, .. } => {
+                let has_details =
+                    reason.is_some() || !warnings.is_empty() || matches!(end, TracedWriteEnd::Failed(_));
+                has_details.then_some(object).into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Leaves out of such objects all but the name and the verb. `hidden`: why.
+    pub fn hide_details(&mut self, hidden: impl Fn(&TracedObject) -> Option<Hidden>) {
+        match self {
+            Self::Planned { writes, left, .. } => {
+                for write in writes.iter_mut().filter(|write| hidden(&write.object).is_some()) {
+                    write.hide_details();
+                }
+                for LeftChild { object, why } in left {
+                    if let Some(hidden) = hidden(object) {
+                        *why = hidden.said_of(NO_DETAILS);
+                    }
+                }
+            }
+            Self::Wrote { object, reason, warnings, end, .. } => {
+                let Some(hidden) = hidden(object) else { return };
+                *reason = Some(hidden.said_of(NO_DETAILS));
+                warnings.clear();
+                if let TracedWriteEnd::Failed(why) = end {
+                    *why = reason.take().unwrap_or_default();
+                }
+            }
+            _ => {}
         }
     }
 
@@ -258,6 +309,18 @@ impl TracedStep {
         };
         let (writes, left) = (writes.iter().map(|it| &it.object), left.iter().map(|it| &it.object));
         one.into_iter().chain(held).chain(writes).chain(left)
+    }
+}
+
+impl PlannedWrite {
+    fn has_details(&self) -> bool {
+        !self.drift.is_empty() || !self.changes.is_empty() || !self.values.is_empty()
+    }
+
+    fn hide_details(&mut self) {
+        self.drift.clear();
+        self.changes.clear();
+        self.values.clear();
     }
 }
 

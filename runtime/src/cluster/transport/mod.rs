@@ -173,6 +173,8 @@ impl Transport {
                 End::NoRoom(bytes) => page.with_more_room(bytes),
                 End::TooLarge => smaller.ok_or_else(too_large)?,
             };
+            // The request may end before this page has come.
+            self.pages.expect(head.uri.path(), page);
         }
     }
 

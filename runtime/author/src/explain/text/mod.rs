@@ -3,6 +3,7 @@
 mod failures;
 mod held;
 mod rules;
+mod writes;
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -12,15 +13,10 @@ use metahook_core::counted;
 use metahook_core::hook::Usage;
 use metahook_core::trace::repeated::Repeated;
 use metahook_core::trace::settled::SettledTriggers;
-use metahook_core::trace::{
-    Explained, LeftChild, PlannedWrite, ReconcileTrace, TraceEnd, TracedObject, TracedStep, TracedWriteEnd,
-};
+use metahook_core::trace::{Explained, ReconcileTrace, TraceEnd, TracedObject, TracedStep};
 use metahook_server::telemetry::escape;
 
 pub(crate) use failures::{is_mended, summaries as failure_summaries};
-
-/// Microseconds of a write that are shown: most take less.
-const SLOW_WRITE: u64 = 100_000;
 
 /// Width of the first column of a step.
 const WIDTH: usize = 10;
@@ -235,7 +231,7 @@ fn rows_of<'a>(
             return std::iter::once(first).chain(rules::rows(found, *rules)).collect();
         }
         TracedStep::Planned { writes, left, unchanged, left_out } => {
-            let mut rows = planned(trace, (writes, left), *unchanged);
+            let mut rows = writes::planned(trace, (writes, left), *unchanged);
             if *left_out > 0 {
                 rows.push(("…", counted(*left_out, "more decision", "more decisions")));
             }
@@ -246,8 +242,8 @@ fn rows_of<'a>(
         }
         TracedStep::Tried { object } => ("dry run", name(object)),
         TracedStep::Wrote { verb, object, took_us, reason, warnings, end } => {
-            let what = written(trace, object, *took_us, reason.as_deref());
-            (&**verb, format!("{what}{}", ended(warnings, end)))
+            let what = writes::written(trace, object, *took_us, reason.as_deref());
+            (&**verb, format!("{what}{}", writes::ended(warnings, end)))
         }
         TracedStep::Held { children, objects, version } => {
             let mut rows = held::rows(*children, objects);
@@ -286,85 +282,6 @@ fn left_fields<'a>(
     if waits {
         let why = "fields of it wait until older DecoratorControllers have reconciled it";
         rows.push(("left", format!("{}: {why}", name(&trace.parent))));
-    }
-    rows
-}
-
-/// An object that was written, with what changed, and why.
-fn written(trace: &ReconcileTrace, object: &TracedObject, took_us: u64, reason: Option<&str>) -> String {
-    let time = if took_us < SLOW_WRITE { String::new() } else { format!(" in {}", duration(took_us)) };
-    let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
-    format!("{}{}{time}{reason}", name(object), changes(trace, object))
-}
-
-/// How a write ended, with the API server's warnings.
-fn ended(warnings: &[String], end: &TracedWriteEnd) -> String {
-    let end = match end {
-        TracedWriteEnd::Changed => String::new(),
-        TracedWriteEnd::NoEffect => ", without effect: the API server kept the object as it was".to_owned(),
-        TracedWriteEnd::Failed(why) => format!(", FAILED: {why}"),
-    };
-    let warned = match warnings {
-        [] => String::new(),
-        all => {
-            let all: Vec<_> = all.iter().map(|one| format!("{one}{}", drops(one))).collect();
-            format!("; the API server warns: {}", all.join("; "))
-        }
-    };
-    format!("{end}{warned}")
-}
-
-/// Text about how the API server treated a field that it does not know.
-fn drops(warning: &str) -> &'static str {
-    if warning.starts_with("unknown field") { ", and leaves it out" } else { "" }
-}
-
-/// Paths of the fields that a write changes, where the plan names them.
-fn changes(trace: &ReconcileTrace, object: &TracedObject) -> String {
-    let planned = trace.steps.iter().find_map(|step| match step {
-        TracedStep::Planned { writes, .. } => writes.iter().find(|write| write.object.is(object)),
-        _ => None,
-    });
-    match planned {
-        Some(PlannedWrite { changes, .. }) if !changes.is_empty() => format!(" ({})", changes.join(", ")),
-        _ => String::new(),
-    }
-}
-
-/// The writes are steps of their own where they took place: of the plan, what they do not show.
-fn planned<'a>(
-    trace: &ReconcileTrace,
-    (writes, left): (&[PlannedWrite], &[LeftChild]),
-    unchanged: usize,
-) -> Vec<(&'a str, String)> {
-    let mut rows = Vec::new();
-    if unchanged > 0 {
-        rows.push(("unchanged", counted(unchanged, "child", "children")));
-    }
-    rows.extend(left.iter().map(|LeftChild { object, why }| ("left", format!("{}: {why}", name(object)))));
-    for PlannedWrite { object, drift, .. } in writes.iter().filter(|write| !write.drift.is_empty()) {
-        let places = drift.join(", ");
-        // What the API server leaves out at each write, no other client has changed.
-        let is_dropped = trace.steps.iter().any(|step| match step {
-            TracedStep::Wrote { object: written, end, .. } => {
-                *end == TracedWriteEnd::NoEffect && written.is(object)
-            }
-            _ => false,
-        });
-        let how = if is_dropped { "the API server does not keep" } else { "another client changed" };
-        rows.push(("drift", format!("{}: {how} {places}", name(object))));
-    }
-    let is_tried = |planned: &TracedObject| {
-        trace.steps.iter().any(|step| match step {
-            TracedStep::Wrote { object, .. } | TracedStep::Tried { object } => object.is(planned),
-            _ => false,
-        })
-    };
-    // Where steps are left out, so may be the writes.
-    for PlannedWrite { verb, object, .. } in
-        writes.iter().filter(|it| trace.left_out == 0 && !is_tried(&it.object))
-    {
-        rows.push(("not done", format!("{verb} {}{}", name(object), changes(trace, object))));
     }
     rows
 }

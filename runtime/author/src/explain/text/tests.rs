@@ -1,6 +1,9 @@
 use metahook_core::hook::Usage;
+use metahook_core::json::places::ChangedValue;
 use metahook_core::reconcile::outcome::StatusLeft;
+use metahook_core::trace::{LeftChild, PlannedWrite, TracedWriteEnd};
 
+use super::writes::SLOW_WRITE;
 use super::*;
 
 pub(super) fn object(kind: &str, resource: &str, name: &str) -> TracedObject {
@@ -29,6 +32,11 @@ fn related() -> TracedStep {
     }
 }
 
+fn changed(path: &str, before: Option<&str>, after: Option<&str>) -> ChangedValue {
+    let [before, after] = [before, after].map(|text| text.map(str::to_owned));
+    ChangedValue { path: path.to_owned(), before, after }
+}
+
 pub(super) fn trace() -> ReconcileTrace {
     let call = TracedStep::Called {
         hook: "sync".to_owned(),
@@ -42,6 +50,7 @@ pub(super) fn trace() -> ReconcileTrace {
         object: pod(name),
         drift: drift.iter().map(|&place| place.to_owned()).collect(),
         changes: if name == "web" { vec!["spec.image".to_owned()] } else { Vec::new() },
+        values: drift.iter().map(|&place| changed(place, Some("5"), Some("3"))).collect(),
     };
     let plan = TracedStep::Planned {
         writes: vec![planned("delete", "old", &[]), planned("replace", "web", &["spec.replicas"])],
@@ -105,7 +114,7 @@ CompositeController hello: fails now, since 2026-11-27 10:20:31.120Z or earlier
   call        sync hook, 0.7 ms, 60117 instructions, 1024 KiB
   unchanged   2 children
   left        Pod demo/going: it is being deleted
-  drift       Pod demo/web: another client changed spec.replicas
+  drift       Pod demo/web: another client changed spec.replicas from 3 to 5
   delete      Pod demo/old in 100.0 ms: the answer does not list it
   replace     Pod demo/web (spec.image), FAILED: no right; the API server warns: unknown field \"spec.replica\", and leaves it out
   failed      replace Pod demo/web: no right
@@ -120,6 +129,27 @@ CompositeController hello: fails now, since 2026-11-27 10:20:31.120Z or earlier
         "\n2026-11-27 10:20:31.120Z  CompositeController hello: Hello demo/a, spec changed (spec.replicas, …),"
     ));
     assert!(of_child.ends_with("1 more: --count shows them\n"), "{of_child}");
+}
+
+#[test]
+fn changes_are_shown_with_their_values_where_the_server_says_them() {
+    let text = |values: &[ChangedValue]| {
+        let mut trace = trace();
+        for step in &mut trace.steps {
+            if let TracedStep::Planned { writes, .. } = step {
+                for write in writes {
+                    write.values = values.to_vec();
+                }
+            }
+        }
+        printed(&object("Hello", "hellos", "a"), vec![trace], 5)
+    };
+    let new = text(&[changed("spec.image", None, Some("\"b\""))]);
+    assert!(new.contains("replace     Pod demo/web (spec.image: nothing -> \"b\"), FAILED"), "{new}");
+    // An older server does not say them.
+    let old = text(&[]);
+    assert!(old.contains("another client changed spec.replicas\n"), "{old}");
+    assert!(old.contains("Pod demo/web (spec.image), FAILED"), "{old}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::children::{Op, Owner, Plan, Problem, Skip};
 use crate::hash::Fingerprint;
 use crate::json::difference::{Change, Difference, differences, same};
 use crate::json::merge::merge;
-use crate::json::places::FirstPlaces;
+use crate::json::places::FirstChanges;
 use crate::object::id::{ObjectId, Resource};
 use crate::object::{ChildMap, Object};
 
@@ -64,7 +64,8 @@ pub fn children(owner: Owner<'_>, observed: &ChildMap, desired: &Desired, past: 
                 Ok(Decision::Do(op, changes)) => {
                     plan.ops.push(op);
                     if !changes.is_empty() && plan.changes.len() < MAX_CHANGES {
-                        plan.changes.push((id, FirstPlaces::of(changes)));
+                        let changes = FirstChanges::of(&changes, id.resource.is_secret());
+                        plan.changes.push((id, changes));
                     }
                 }
                 Ok(Decision::CorrectDrift(op, values)) => {

@@ -199,7 +199,7 @@ fn a_write_of_a_child_names_the_places_that_it_changes_and_no_value() {
         let history = WriteHistory::default();
         let past = PastWrites { history: &history, now: std::time::Duration::ZERO };
         let plan = children(owner, &observed, &desired, past);
-        plan.changes.iter().flat_map(|(_, places)| places.shown()).collect::<Vec<_>>()
+        plan.changes.iter().flat_map(|(_, changes)| changes.places()).collect::<Vec<_>>()
     };
     assert!(plan(json!({"a": "1", "b": "2"})).is_empty());
     assert_eq!(plan(json!({"a": "hidden", "b": "2"})), ["data.a"]);

@@ -135,7 +135,7 @@ impl<W: World> Sequence<'_, W> {
                     ));
                 }
                 let known = plan.changes.iter().find(|(of, _)| of == id);
-                let place = known.and_then(|(_, places)| places.shown().into_iter().next());
+                let place = known.and_then(|(_, changes)| changes.places().into_iter().next());
                 // The plan has the places of the first children alone.
                 let found = || {
                     let observed = self.world.child_now(id).and_then(|child| child.value().ok())?;
