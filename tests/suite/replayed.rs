@@ -41,8 +41,8 @@ export function sync({ parent }) {
 fn line_of_parent(test: &Fixture, server: SocketAddr, parent: &str, file: &Path) -> Vec<String> {
     let kubeconfig = test.plane().kubeconfig().display().to_string();
     let (server, file) = (server.to_string(), file.display().to_string());
-    let words = ["record", "--reconciles=3", "--controller", test.name(), "-n", test.name(), "-o", &file];
-    let words = words.into_iter().chain(["--server", &server, "--kubeconfig", &kubeconfig, parent]);
+    let words = ["record", test.name(), parent, "--count=3", "-n", test.name(), "-o", &file];
+    let words = words.into_iter().chain(["--server", &server, "--kubeconfig", &kubeconfig]);
     words.map(str::to_owned).collect()
 }
 

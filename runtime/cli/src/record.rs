@@ -19,14 +19,20 @@ use crate::until_signal::{SignalError, until_signal};
 
 /// End of `--help`.
 const EXAMPLES: &str = "Example:
-  metahook record --controller hello demo/your-name -o recorded
+  metahook record hello demo/your-name -o recorded
   metahook test recorded/tests --bless                  writes what the hook wants now
   metahook test recorded/tests --module new.wasm        compares what another one wants
-  metahook record --controller hello --reconciles 20 -o hello.recording
+  metahook record hello --reconciles 20 -o hello.recording
   metahook replay hello.recording --module new.wasm     compares what another one answers";
 
+const ARGUMENTS: &str = "The controller, unless --controller or -f names it; then parents, [NAMESPACE/]PARENT, when absent all that the controller selects";
+
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    after_help = EXAMPLES,
+    mut_arg("file", |file| file.required_unless_present("parents")),
+    mut_arg("parents", |parents| parents.value_name("CONTROLLER|PARENT").required_unless_present_any(["file", "controller"]).help(ARGUMENTS)),
+)]
 pub struct Record {
     #[command(flatten)]
     pub live: LiveFlags,
@@ -37,7 +43,7 @@ pub struct Record {
     #[arg(long)]
     pub with_secrets: bool,
     /// Record this many of the reconciles that the server does from now on, with the calls of their hooks, for `metahook replay`; of one parent, where one is named. Ctrl-C ends the recording earlier.
-    #[arg(long, value_name = "N", requires = "controller", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, visible_alias = "count", value_name = "N", conflicts_with = "file", value_parser = clap::value_parser!(u32).range(1..))]
     pub reconciles: Option<u32>,
     /// With --reconciles: address of the server's --inspection-address; when absent a port of its Pod is forwarded, by kubectl.
     #[arg(long, value_name = "ADDRESS", requires = "reconciles")]
@@ -74,7 +80,10 @@ impl Record {
     ///
     /// # Errors
     /// A hook is not called, or a file cannot be written.
-    pub async fn run(&self, mut out: impl Write, mut say: impl Write) -> Result<(), RecordCommandError> {
+    pub async fn run(mut self, mut out: impl Write, mut say: impl Write) -> Result<(), RecordCommandError> {
+        if self.live.file.is_empty() && self.live.controller.is_none() && !self.live.parents.is_empty() {
+            self.live.controller = Some(self.live.parents.remove(0));
+        }
         if let Some(max) = self.reconciles {
             return self.reconciles(max, out, say).await;
         }

@@ -20,7 +20,7 @@ use crate::diff::Compared;
 
 /// End of `--help`.
 const EXAMPLES: &str = "Examples:
-  metahook record --controller hello --reconciles 20 -o hello.recording
+  metahook record hello --reconciles 20 -o hello.recording
   metahook replay hello.recording                        the same answers, bit for bit
   metahook replay hello.recording --module new.wasm      what another module answers
   metahook replay hello.recording --as-case night        writes a case of each call

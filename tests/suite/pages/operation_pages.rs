@@ -82,6 +82,7 @@ async fn desk(test: &mut Fixture) -> Result<Desk> {
         ("DIGEST", format!("sha256:{}", digest(b"x"))),
         ("demo/your-name", format!("{name}/parent")),
         ("--controller hello ", format!("--controller {name} ")),
+        ("record hello ", format!("record {name} ")),
         ("target/wasm32-wasip1/release/hello.wasm", "sync.py".to_owned()),
         ("hello-controller", name.clone()),
         ("FOLDER", "manifests".to_owned()),
