@@ -109,6 +109,7 @@ pub(crate) async fn values_of_a_child_are_shown_to_users_who_may_get_it(test: &m
     let flag = format!("--token-file={}", file.display());
     let shown = explain(test, server, [&kind, "p"], &[&flag, "--count=100"]).await?;
     ensure!(shown.contains("replace     ConfigMap "), "{shown}");
+    ensure!(shown.contains(": you may not get it, so no more is shown"), "{shown}");
     for value in ["one", "two", "three", "drift"] {
         ensure!(!shown.contains(value), "{value}: {shown}");
     }

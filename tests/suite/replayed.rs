@@ -32,6 +32,7 @@ export function sync({ parent }) {
     data: { random: String(Math.random()), now: String(Date.now()), spec: JSON.stringify(parent.spec) },
   }];
   if (parent.metadata.name === "secretive") {
+    children[0].data.copy = `VALUE ${Date.now()}`;
     children.push({ apiVersion: "v1", kind: "Secret", metadata: { name: "made" }, stringData: { key: "VALUE" } });
   }
   return { status: { word: "first" }, children };

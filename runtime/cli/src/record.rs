@@ -42,8 +42,8 @@ pub struct Record {
     /// Write the values of Secrets, which are replaced otherwise.
     #[arg(long)]
     pub with_secrets: bool,
-    /// Record this many of the reconciles that the server does from now on, with the calls of their hooks, for `metahook replay`; of one parent, where one is named. Ctrl-C ends the recording earlier.
-    #[arg(long, visible_alias = "count", value_name = "N", conflicts_with = "file", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Record this many of the reconciles that the server does from now on, with the calls of their hooks, for `metahook replay`; of one parent, where one is named, else of all parents of the controller in all namespaces. Ctrl-C ends the recording earlier.
+    #[arg(long, visible_alias = "count", value_name = "N", conflicts_with_all = ["file", "module", "mount", "runners", "mount_secret_namespaces"], value_parser = clap::value_parser!(u32).range(1..))]
     pub reconciles: Option<u32>,
     /// With --reconciles: address of the server's --inspection-address; when absent a port of its Pod is forwarded, by kubectl.
     #[arg(long, value_name = "ADDRESS", requires = "reconciles")]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use bytes::Bytes;
 use metahook_core::object::id::{Key, Resource};
 use metahook_core::recording::buffer::{FetchedLines, RecordingRefused, Recordings, Subject};
-use metahook_core::recording::{RecordedCall, RecordedLine, print_seed, without_messages};
+use metahook_core::recording::{RecordedCall, RecordedLine, print_seed, without_values};
 use metahook_core::trace::TracedObject;
 
 use crate::hook::wasm::run::MountedFolder;
@@ -141,7 +141,7 @@ impl RunningRecordings {
     pub(crate) fn reconciled(&self, controller: &str, parent: &Key, trace: &str) {
         let Some([with_secrets, without]) = self.wanted(controller, parent) else { return };
         let whole = with_secrets.then(|| format!("{{\"reconcile\":{trace}}}"));
-        let read = || serde_json::from_str(trace).ok().map(without_messages);
+        let read = || serde_json::from_str(trace).ok().map(without_values);
         let replaced = without.then(read).flatten();
         let replaced = replaced.map(|trace| RecordedLine::Reconcile(Box::new(trace)).print());
         self.add(controller, parent, [whole.as_deref(), replaced.as_deref()]);

@@ -1,6 +1,8 @@
 //! Details of children in traces: only users who may get these children see more than their names.
 
-use metahook_core::trace::{Hidden, ReconcileTrace, TracedObject};
+use std::collections::HashMap;
+
+use metahook_core::trace::{ReconcileTrace, TracedObject};
 
 use super::guard::{Guard, Refusal, User};
 use super::reach_rights::{Need, ReachRights};
@@ -17,20 +19,21 @@ pub(super) async fn hide(
     for trace in reconciles {
         let parent = trace.parent.clone();
         let is_reviewed = |object: &TracedObject| object.is(asked) || object.is(&parent);
-        for step in &mut trace.steps {
-            let mut hidden: Vec<(TracedObject, Hidden)> = Vec::new();
-            let detailed = step.detailed().into_iter().filter(|object| !is_reviewed(object));
-            for reach in detailed.map(TracedObject::reach).collect::<Vec<_>>() {
-                if hidden.iter().all(|(other, _)| !other.is(&reach))
-                    && let Some(why) = rights.hides(reach.clone()).await?
-                {
-                    hidden.push((reach, why));
-                }
+        let mut reaches: Vec<TracedObject> = Vec::new();
+        for reach in trace.detailed().filter(|object| !is_reviewed(object)).map(TracedObject::reach) {
+            if !reaches.contains(&reach) {
+                reaches.push(reach);
             }
-            step.hide_details(|object| {
-                let why = |(reach, why): &(TracedObject, Hidden)| reach.is(&object.reach()).then_some(*why);
-                hidden.iter().find_map(why).filter(|_| !is_reviewed(object))
-            });
+        }
+        let mut hidden = HashMap::new();
+        for reach in reaches {
+            if let Some(why) = rights.hides(reach.clone()).await? {
+                hidden.insert(reach, why);
+            }
+        }
+        if !hidden.is_empty() {
+            trace
+                .hide_details(|object| hidden.get(&object.reach()).copied().filter(|_| !is_reviewed(object)));
         }
     }
     Ok(())

@@ -228,8 +228,9 @@ impl RecordedLine {
     }
 }
 
-/// A trace without messages of hooks and of the API server, which may repeat values.
-pub fn without_messages(mut trace: ReconcileTrace) -> ReconcileTrace {
+/// A trace without messages of hooks and of the API server, and without values of fields: a hook may copy a Secret into another
+/// object.
+pub fn without_values(mut trace: ReconcileTrace) -> ReconcileTrace {
     let hide = |text: &mut String| LEFT_OUT.clone_into(text);
     for step in &mut trace.steps {
         match step {
@@ -241,6 +242,12 @@ pub fn without_messages(mut trace: ReconcileTrace) -> ReconcileTrace {
                 if let TracedWriteEnd::Failed(why) = end {
                     hide(why);
                 }
+            }
+            TracedStep::Planned { writes, left, .. } => {
+                for write in writes {
+                    write.values.clear();
+                }
+                left.iter_mut().map(|child| &mut child.why).for_each(hide);
             }
             _ => {}
         }
@@ -344,18 +351,22 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_messages_of_a_reconcile_are_left_out() {
+    fn the_messages_and_values_of_a_reconcile_are_left_out() {
         let trace = json!({
             "controller": "c", "parent": call(&json!({}), &json!({})).parent, "generation": 1, "resourceVersion": "1",
             "began": "", "tookUs": 1, "cause": "spec changed",
             "steps": [
                 { "step": "called", "hook": "sync", "tookUs": 1, "error": "top-secret" },
+                { "step": "planned", "unchanged": 0, "left": [{ "object": call(&json!({}), &json!({})).parent, "why": "top-secret" }],
+                    "writes": [{ "verb": "replace", "object": call(&json!({}), &json!({})).parent, "changes": ["data.k"],
+                        "values": [{ "path": "data.k", "before": "top-secret", "after": "top-secret" }] }] },
                 { "step": "wrote", "verb": "create", "object": call(&json!({}), &json!({})).parent, "reason": "top-secret", "warnings": ["top-secret"], "end": { "failed": "top-secret" } },
             ],
             "end": { "failed": "top-secret" },
         });
         let trace: ReconcileTrace = serde_json::from_value(trace).unwrap();
-        let printed = serde_json::to_string(&without_messages(trace)).unwrap();
+        let printed = serde_json::to_string(&without_values(trace)).unwrap();
         assert!(!printed.contains("top-secret") && printed.contains("spec changed"), "{printed}");
+        assert!(printed.contains("data.k"), "{printed}");
     }
 }

@@ -238,6 +238,20 @@ impl ReconcileTrace {
         }
     }
 
+    /// Objects of which it says more than the name and the verb.
+    pub fn detailed(&self) -> impl Iterator<Item = &TracedObject> {
+        self.steps.iter().flat_map(TracedStep::detailed)
+    }
+
+    /// Leaves out all but the names and the verbs of such objects. `hidden`: why.
+    pub fn hide_details(&mut self, hidden: impl Fn(&TracedObject) -> Option<Hidden>) {
+        let detailed: Vec<_> = self.detailed().filter(|object| hidden(object).is_some()).cloned().collect();
+        for step in &mut self.steps {
+            // Also of a write whose fields the plan alone names, so that it says that there is more.
+            step.hide_details(|object| hidden(object).filter(|_| detailed.contains(object)));
+        }
+    }
+
     /// Why it failed or is put off, for those who may list no related objects.
     pub fn public_reason(&self) -> Option<&str> {
         let (TraceEnd::Again(why) | TraceEnd::Failed(why)) = &self.end else { return None };

@@ -230,7 +230,7 @@ impl TracedStep {
     }
 
     /// Objects of which it says more than the name and the verb.
-    pub fn detailed(&self) -> Vec<&TracedObject> {
+    pub(super) fn detailed(&self) -> Vec<&TracedObject> {
         match self {
             Self::Planned { writes, left, .. } => {
                 let writes = writes.iter().filter(|write| write.has_details()).map(|write| &write.object);
@@ -246,7 +246,7 @@ impl TracedStep {
     }
 
     /// Leaves out of such objects all but the name and the verb. `hidden`: why.
-    pub fn hide_details(&mut self, hidden: impl Fn(&TracedObject) -> Option<Hidden>) {
+    pub(super) fn hide_details(&mut self, hidden: impl Fn(&TracedObject) -> Option<Hidden>) {
         match self {
             Self::Planned { writes, left, .. } => {
                 for write in writes.iter_mut().filter(|write| hidden(&write.object).is_some()) {

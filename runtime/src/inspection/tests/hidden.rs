@@ -44,6 +44,8 @@ async fn of_a_child_that_the_user_may_not_get_the_name_alone_is_shown() {
     assert_eq!(steps[0]["left"][1], json!({ "object": object, "why": hidden }));
     let wrote = json!({ "step": "wrote", "verb": "replace", "object": object, "tookUs": 0, "end": { "failed": hidden } });
     assert_eq!(steps[2], wrote);
+    // The plan alone names its fields.
+    assert_eq!((&steps[3]["reason"], &steps[4]["reason"]), (&Value::Null, &json!(hidden)));
 }
 
 #[tokio::test]

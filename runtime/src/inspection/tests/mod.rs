@@ -126,8 +126,13 @@ fn writes(namespaces: &[&str]) -> ReconcileTrace {
         );
     }
     let planned = json!({ "step": "planned", "writes": writes, "left": left, "unchanged": 0 });
-    let steps =
-        [planned].into_iter().chain(wrote).map(|step| serde_json::from_value(step).unwrap()).collect();
+    let done = namespaces.iter().map(|namespace| json!({ "step": "wrote", "verb": "replace", "object": child(namespace), "end": "changed" }));
+    let steps = [planned]
+        .into_iter()
+        .chain(wrote)
+        .chain(done)
+        .map(|step| serde_json::from_value(step).unwrap())
+        .collect();
     ReconcileTrace { steps, ..trace(&Key::new("n", "writes"), None) }
 }
 
