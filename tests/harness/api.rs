@@ -129,9 +129,14 @@ impl Objects {
         self.listed(&ListParams::default().at(version).matching(VersionMatch::Exact)).await
     }
 
+    /// The API server asks to come again (429) until its cache of a new kind is filled. Clients in Go wait for it, too.
     async fn listed(&self, by: &ListParams) -> Result<Vec<Value>> {
-        let list = self.api.list(by).await.with_context(|| format!("cannot list {}", self.place))?;
-        list.items.iter().map(plain).collect()
+        let what = format!("a list of {}", self.place);
+        let list = until(&what, PATIENCE, async || match self.api.list(by).await {
+            Err(kube::Error::Api(status)) if status.code == 429 => Ok(Err(status.message)),
+            answer => answer.map(Ok).with_context(|| format!("cannot list {}", self.place)),
+        });
+        list.await?.items.iter().map(plain).collect()
     }
 
     /// Changes what `patch` names (a JSON merge patch).
