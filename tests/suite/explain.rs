@@ -42,6 +42,14 @@ pub(crate) async fn explain(
     Ok(test.server().run(&line).await?.0)
 }
 
+/// Flag that names a token of this ServiceAccount.
+pub(crate) async fn token_flag(test: &Fixture, account: &str) -> Result<String> {
+    let (name, plane) = (test.name(), test.plane());
+    let file = plane.scratch().join(format!("{name}-{account}-token"));
+    std::fs::write(&file, plane.kubectl().run(&["create", "token", account, "-n", name]).await?)?;
+    Ok(format!("--token-file={}", file.display()))
+}
+
 /// Asks until the answer has all of this.
 pub(crate) async fn until_explained(
     test: &mut Fixture,

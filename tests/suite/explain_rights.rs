@@ -7,7 +7,7 @@ use acceptance::wait::{PATIENCE, until};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use crate::explain::{explain, kind, line, server, until_explained};
+use crate::explain::{explain, kind, line, server, token_flag, until_explained};
 use crate::secrecy::base64;
 use crate::wasm;
 
@@ -104,9 +104,7 @@ pub(crate) async fn values_of_a_child_are_shown_to_users_who_may_get_it(test: &m
     ] {
         kubectl.run(line).await?;
     }
-    let file = test.plane().scratch().join(format!("{name}-reader"));
-    std::fs::write(&file, kubectl.run(&["create", "token", "reader", "-n", &name]).await?)?;
-    let flag = format!("--token-file={}", file.display());
+    let flag = token_flag(test, "reader").await?;
     let shown = explain(test, server, [&kind, "p"], &[&flag, "--count=100"]).await?;
     ensure!(shown.contains("replace     ConfigMap "), "{shown}");
     ensure!(shown.contains(": you may not get it, so no more is shown"), "{shown}");
@@ -119,8 +117,8 @@ pub(crate) async fn values_of_a_child_are_shown_to_users_who_may_get_it(test: &m
     let command = line(test, server, [&kind, "p"], &[&flag, "--count=100"]);
     let process = test.server();
     until("the user is shown the values", PATIENCE, async || {
-        let (said, _) = process.run(&command).await?;
-        Ok(if changed.iter().all(|it| said.contains(it)) { Ok(()) } else { Err(said) })
+        let (output, _) = process.run(&command).await?;
+        Ok(if changed.iter().all(|it| output.contains(it)) { Ok(()) } else { Err(output) })
     })
     .await
 }

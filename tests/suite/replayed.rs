@@ -18,6 +18,7 @@ use acceptance::wait::{PATIENCE, until};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::explain::token_flag;
 use crate::scripts::until_loaded;
 use crate::secrecy::base64;
 
@@ -231,9 +232,7 @@ async fn refuses(test: &mut Fixture, server: SocketAddr) -> Result<()> {
     let more = format!("{role}-controllers");
     kubectl.run(&["create", "clusterrolebinding", &more, &bound, &account]).await?;
     let scratch = test.plane().scratch().to_owned();
-    let token = scratch.join(format!("{name}-token"));
-    fs::write(&token, kubectl.run(&["create", "token", "viewer", "-n", &name]).await?)?;
-    let flag = format!("--token-file={}", token.display());
+    let flag = token_flag(test, "viewer").await?;
     let file = scratch.join(format!("{name}-refused"));
     let line_of = |more: &[&str]| {
         let mut line = line_of_parent(test, server, "open", &file);

@@ -14,6 +14,8 @@ use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::explain::token_flag;
+
 fn line(test: &Fixture, server: SocketAddr, more: &[&str]) -> Vec<String> {
     let kubeconfig = test.plane().kubeconfig().display().to_string();
     let (name, server) = (test.name(), server.to_string());
@@ -180,10 +182,7 @@ async fn parents_are_named_for_users_who_may_list_them(
     test.make(&test.within(&SERVICE_ACCOUNT), json!({ "metadata": { "name": "viewer" } })).await?;
     let name = test.name().to_owned();
     let kubectl = test.plane().kubectl();
-    let token = kubectl.run(&["create", "token", "viewer", "-n", &name]).await?;
-    let file = test.plane().scratch().join(format!("{name}-token"));
-    std::fs::write(&file, token)?;
-    let flag = format!("--token-file={}", file.display());
+    let flag = token_flag(test, "viewer").await?;
     let line = line(test, server, &[&flag]);
     let refused = test.server().run(&line).await.err().context("it is shown to a user without rights")?;
     let says = format!("User \"system:serviceaccount:{name}:viewer\" cannot get compositecontrollers");

@@ -25,13 +25,17 @@ const EXAMPLES: &str = "Example:
   metahook record hello --reconciles 20 -o hello.recording
   metahook replay hello.recording --module new.wasm     compares what another one answers";
 
+/// Help of the arguments.
 const ARGUMENTS: &str = "The controller, unless --controller or -f names it; then parents, [NAMESPACE/]PARENT, when absent all that the controller selects";
 
 #[derive(Debug, Args)]
 #[command(
     after_help = EXAMPLES,
     mut_arg("file", |file| file.required_unless_present("parents")),
-    mut_arg("parents", |parents| parents.value_name("CONTROLLER|PARENT").required_unless_present_any(["file", "controller"]).help(ARGUMENTS)),
+    mut_arg("parents", |parents| parents
+        .value_name("CONTROLLER|PARENT")
+        .required_unless_present_any(["file", "controller"])
+        .help(ARGUMENTS)),
 )]
 pub struct Record {
     #[command(flatten)]

@@ -62,10 +62,14 @@ pub(super) async fn read_with_room(
     mut has_room: impl FnMut(u64) -> bool,
 ) -> Result<Head, BoxError> {
     let mut bytes = Vec::new();
-    let mut end_after = |bytes: u64| match () {
-        () if bytes > bound => End::TooLarge,
-        () if !has_room(bytes) => End::NoRoom(bytes),
-        () => End::Whole,
+    let mut end_after = |bytes: u64| {
+        if bytes > bound {
+            End::TooLarge
+        } else if has_room(bytes) {
+            End::Whole
+        } else {
+            End::NoRoom(bytes)
+        }
     };
     let end = end_after(body.size_hint().lower());
     if end != End::Whole {
@@ -160,8 +164,8 @@ mod tests {
         let End::NoRoom(bytes) = head.end else { panic!("it has no end") };
         assert!((100_001..=100_000 + (1 << 14)).contains(&bytes) && head.bytes.len() <= 100_000, "{bytes}");
         assert!(count.load(Ordering::Relaxed) < 200_000);
-        let known = read_with_room(whole("12345"), 5, |bytes| bytes < 5).await.unwrap();
-        assert!(known.end == End::NoRoom(5) && known.bytes.is_empty());
+        let of_five = read_with_room(whole("12345"), 5, |bytes| bytes < 5).await.unwrap();
+        assert!(of_five.end == End::NoRoom(5) && of_five.bytes.is_empty());
     }
 
     #[tokio::test]

@@ -19,24 +19,24 @@ const _: () = assert!(MAX_LARGE < (IN_FLIGHT as u64) << 20, "the largest page wo
 /// Pages of all accounts together.
 pub(super) struct Pages {
     /// Page sizes by the path of the kind.
-    known: Mutex<BTreeMap<String, PageSize>>,
+    sizes: Mutex<BTreeMap<String, PageSize>>,
     in_flight: Arc<Semaphore>,
 }
 
 impl Default for Pages {
     fn default() -> Self {
-        Self { known: Mutex::default(), in_flight: Arc::new(Semaphore::new(IN_FLIGHT)) }
+        Self { sizes: Mutex::default(), in_flight: Arc::new(Semaphore::new(IN_FLIGHT)) }
     }
 }
 
 impl Pages {
     /// How the next page of a list is asked for.
     pub(super) fn next(&self, path: &str) -> PageSize {
-        lock(&self.known).get(&kind(path)).copied().unwrap_or_default()
+        lock(&self.sizes).get(&kind(path)).copied().unwrap_or_default()
     }
 
-    /// Waits until a page of at most so many bytes has the room that it is expected to need. It is asked for afterwards: an
-    /// answer that nobody reads holds up others on its connection.
+    /// Waits until a page of at most so many bytes has the room that it is expected to need. The server asks for the page
+    /// afterwards: an answer that waits unread holds up the others on its connection.
     pub(super) async fn room(&self, page: PageSize, bound: u64) -> Room {
         let mebibytes = mebibytes(page.expected_bytes().min(bound)).max(1);
         // The server never closes the semaphore.
@@ -52,7 +52,7 @@ impl Pages {
 
     /// The next page of the kind will be like this one.
     pub(super) fn expect(&self, path: &str, page: PageSize) {
-        lock(&self.known).insert(kind(path), page);
+        lock(&self.sizes).insert(kind(path), page);
     }
 }
 

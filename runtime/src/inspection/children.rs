@@ -19,15 +19,11 @@ pub(super) async fn hide(
     for trace in reconciles {
         let parent = trace.parent.clone();
         let is_reviewed = |object: &TracedObject| object.is(asked) || object.is(&parent);
-        let mut reaches: Vec<TracedObject> = Vec::new();
-        for reach in trace.detailed().filter(|object| !is_reviewed(object)).map(TracedObject::reach) {
-            if !reaches.contains(&reach) {
-                reaches.push(reach);
-            }
-        }
         let mut hidden = HashMap::new();
-        for reach in reaches {
-            if let Some(why) = rights.hides(reach.clone()).await? {
+        for reach in trace.detailed().filter(|object| !is_reviewed(object)).map(TracedObject::reach) {
+            if !hidden.contains_key(&reach)
+                && let Some(why) = rights.hides(reach.clone()).await?
+            {
                 hidden.insert(reach, why);
             }
         }

@@ -223,7 +223,7 @@ impl ReconcileTrace {
     /// Leaves out the name of the related object that caused it, and its fields.
     pub fn hide_cause(&mut self, why: Hidden) {
         if self.related_cause.take().is_some() {
-            self.cause = why.said_of(RELATED_CHANGED);
+            self.cause = why.text_for(RELATED_CHANGED);
             self.changed_fields.clear();
         }
     }
@@ -234,7 +234,7 @@ impl ReconcileTrace {
             return;
         }
         if let TraceEnd::Again(why) | TraceEnd::Failed(why) = &mut self.end {
-            *why = hidden.said_of(RELATED_FAILED);
+            *why = hidden.text_for(RELATED_FAILED);
         }
     }
 
@@ -267,7 +267,7 @@ impl ReconcileTrace {
 
 impl Hidden {
     /// The text that stands for what is hidden.
-    fn said_of(self, text: &str) -> String {
+    fn text_for(self, text: &str) -> String {
         let remark = if self == Self::Unreviewed { UNREVIEWED } else { "" };
         format!("{text}{remark}")
     }

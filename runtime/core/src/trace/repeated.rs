@@ -21,7 +21,8 @@ pub struct Repeated {
     pub since: String,
 }
 
-/// Hash of all that a trace says beside its times and the values of fields. Of one without steps only its end counts: it says as much as any other.
+/// Hash of all that a trace says beside its times and the values of fields. Of one without steps only its end counts: it says as
+/// much as any other.
 pub(super) fn timeless_hash(trace: &ReconcileTrace) -> u64 {
     let mut all = hash64();
     trace.end.hash(&mut all);

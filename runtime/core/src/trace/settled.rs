@@ -44,7 +44,7 @@ impl SettledTriggers {
     /// Leaves out the name of the related object that caused the last one.
     pub fn hide_cause(&mut self, why: Hidden) {
         if self.related_cause.take().is_some() {
-            self.last_cause = why.said_of(RELATED_CHANGED);
+            self.last_cause = why.text_for(RELATED_CHANGED);
         }
     }
 }

@@ -254,13 +254,13 @@ impl TracedStep {
                 }
                 for LeftChild { object, why } in left {
                     if let Some(hidden) = hidden(object) {
-                        *why = hidden.said_of(NO_DETAILS);
+                        *why = hidden.text_for(NO_DETAILS);
                     }
                 }
             }
             Self::Wrote { object, reason, warnings, end, .. } => {
                 let Some(hidden) = hidden(object) else { return };
-                *reason = Some(hidden.said_of(NO_DETAILS));
+                *reason = Some(hidden.text_for(NO_DETAILS));
                 warnings.clear();
                 if let TracedWriteEnd::Failed(why) = end {
                     *why = reason.take().unwrap_or_default();

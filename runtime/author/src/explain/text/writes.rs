@@ -45,7 +45,7 @@ fn drops(warning: &str) -> &'static str {
     if warning.starts_with("unknown field") { ", and leaves it out" } else { "" }
 }
 
-/// Paths of the fields that a write changes, where the plan names them.
+/// Fields that a write changes, with their values, where the plan names them.
 fn changes(trace: &ReconcileTrace, object: &TracedObject) -> String {
     let planned = trace.steps.iter().find_map(|step| match step {
         TracedStep::Planned { writes, .. } => writes.iter().find(|write| write.object.is(object)),

@@ -134,8 +134,8 @@ impl<W: World> Sequence<'_, W> {
                         drift.values.first().map(|value| value.path.clone()),
                     ));
                 }
-                let known = plan.changes.iter().find(|(of, _)| of == id);
-                let place = known.and_then(|(_, changes)| changes.places().into_iter().next());
+                let changed = plan.changes.iter().find(|(of, _)| of == id);
+                let place = changed.and_then(|(_, changes)| changes.places().into_iter().next());
                 // The plan has the places of the first children alone.
                 let found = || {
                     let observed = self.world.child_now(id).and_then(|child| child.value().ok())?;
