@@ -39,7 +39,7 @@ fn is_of_a_leader(write: &Write) -> bool {
 }
 
 /// The Leases of the test.
-fn leases(test: &Fixture) -> Objects {
+pub(crate) fn leases(test: &Fixture) -> Objects {
     test.within(&Kind::new("coordination.k8s.io", "v1", "Lease", "leases"))
 }
 
@@ -272,7 +272,9 @@ pub(crate) async fn where_the_lease_is_deleted_one_server_writes_at_a_time(test:
     }
     ensure!(servers.second.writes().is_empty(), "the standby wrote {:?}", servers.second.writes());
 
-    // The leader cannot make it anew: it writes until its deadline, and the other one waits for that.
+    // The leader cannot make it anew: it writes until its deadline. The other one waits for that, though it starts only now and
+    // sees no Lease.
+    servers.standby.stop().await?;
     servers.first.meddle(|request| {
         let is_slow = !request.method().is_safe();
         match request.uri().path().contains("/leases") {
@@ -283,6 +285,7 @@ pub(crate) async fn where_the_lease_is_deleted_one_server_writes_at_a_time(test:
     });
     let written = servers.first.writes().len();
     leases(test).delete("metacontroller").await?;
+    servers.standby.start()?;
     let mut round = 0;
     while !std::fs::read_to_string(servers.standby.log())?.contains(ACQUIRED) {
         round += 1;

@@ -27,8 +27,10 @@ enum Happens {
     GiveUp(usize),
     /// A person edits the Lease's labels.
     Edit,
-    /// A person deletes the Lease, once and when both have seen it.
+    /// A person deletes the Lease, when each candidate that runs has seen it.
     Delete,
+    /// A candidate ends, and a new one starts, which has seen nothing.
+    Restart(usize),
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
@@ -42,6 +44,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         1 => (0_usize..2).prop_map(Happens::GiveUp),
         1 => Just(Happens::Edit),
         1 => Just(Happens::Delete),
+        1 => (0_usize..2).prop_map(Happens::Restart),
     ]
 }
 
@@ -136,16 +139,18 @@ impl Candidate {
     }
 }
 
+fn elector(nth: usize, starts: u64) -> LeaderElector {
+    LeaderElector::new(format!("server-{nth}-{starts}"), Timing::default())
+}
+
 /// How often each candidate was seen leading.
 fn run(clocks: [(u64, u64); 2], all: &[Happens]) -> Result<[usize; 2], TestCaseError> {
-    let mut nth = 0;
+    let (mut nth, mut starts) = (0, 0);
     let mut candidates = clocks.map(|(offset, speed)| {
         nth += 1;
-        let elector = LeaderElector::new(format!("server-{nth}"), Timing::default());
-        Candidate { elector, offset, speed, request: None, late: Vec::new() }
+        Candidate { elector: elector(nth, starts), offset, speed, request: None, late: Vec::new() }
     });
     let (mut stored, mut time, mut leads) = (Stored::default(), 0, [0, 0]);
-    let mut is_deleted = false;
     for one in all {
         match one {
             Happens::Pass(millis) => time += millis,
@@ -159,10 +164,14 @@ fn run(clocks: [(u64, u64); 2], all: &[Happens]) -> Result<[usize; 2], TestCaseE
             }
             Happens::GiveUp(who) => candidates[*who].give_up(),
             Happens::Delete => {
-                let is_seen = candidates.iter().all(|candidate| candidate.elector.holder().is_some());
-                if is_seen && !std::mem::replace(&mut is_deleted, true) {
+                if candidates.iter().all(|candidate| candidate.elector.holder().is_some()) {
                     stored.lease = None;
                 }
+            }
+            Happens::Restart(who) => {
+                candidates[*who].give_up();
+                starts += 1;
+                candidates[*who].elector = elector(*who, starts);
             }
             Happens::Edit => {
                 if let Some(lease) = stored.lease.clone() {
@@ -191,26 +200,44 @@ proptest! {
     }
 }
 
+fn twice(who: usize) -> Vec<Happens> {
+    vec![Happens::Exchange(who), Happens::Exchange(who)]
+}
+
+/// A candidate finds no Lease for as long as one lasts, and makes it.
+fn takes_lead(who: usize) -> Vec<Happens> {
+    let pass = || vec![Happens::Pass(8_000)];
+    [twice(who), pass(), twice(who), pass(), twice(who)].concat()
+}
+
 /// The leader makes the Lease anew before the other may, or stops.
 #[test]
 fn a_lease_that_is_deleted_is_its_holders() {
-    let twice = |who| vec![Happens::Exchange(who), Happens::Exchange(who)];
-    let seen = [twice(0), twice(1), vec![Happens::Delete]].concat();
+    let seen = [takes_lead(0), twice(1), vec![Happens::Delete]].concat();
     let after =
         [vec![Happens::Pass(1_000)], twice(1), twice(0), vec![Happens::Pass(9_000)], twice(1)].concat();
     let leads = run([(5, 100), (7, 100)], &[seen.clone(), after].concat()).unwrap();
     assert!(leads[0] > 0 && leads[1] == 0, "{leads:?}");
-    let paused = [twice(1), vec![Happens::Pass(16_000)], twice(1), twice(1), twice(0)].concat();
+    let paused = [takes_lead(1), twice(1), twice(0)].concat();
     let leads = run([(5, 100), (7, 100)], &[seen, paused].concat()).unwrap();
     assert!(leads[1] > 0, "{leads:?}");
+}
+
+/// Also where the other one starts only then.
+#[test]
+fn a_server_that_starts_after_a_deletion_waits_for_the_holder() {
+    let starts = vec![Happens::Delete, Happens::Restart(1)];
+    let both =
+        [vec![Happens::Pass(1_000)], twice(1), vec![Happens::Pass(1_000)], twice(0), twice(1)].concat();
+    let led = run([(5, 100), (7, 100)], &[takes_lead(0), twice(1), starts, both].concat()).unwrap();
+    assert!(led[0] > 0 && led[1] == 0, "{led:?}");
 }
 
 /// The law is about something: both lead in turn when the first is paused.
 #[test]
 fn a_paused_leader_is_followed_by_the_other() {
-    let twice = |who| vec![Happens::Exchange(who), Happens::Exchange(who)];
     let all = [
-        twice(0),
+        takes_lead(0),
         vec![Happens::Send(0), Happens::Exchange(1), Happens::Pass(16_000)],
         // It sees that another one leads, and reads once more.
         vec![Happens::Exchange(1)],

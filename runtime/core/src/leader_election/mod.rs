@@ -1,7 +1,8 @@
 //! Leader election by a Lease: who holds it, when a candidate may take it, and until when the leader may write.
 //!
 //! Times are of this process's own clock, which also runs while the machine is suspended: a renewal counts from the moment at
-//! which this process saw it. A Lease that vanishes counts as renewed just then: its holder may not have noticed.
+//! which this process saw it. A Lease that vanishes, or is not there, counts as renewed just then: a client may have deleted it,
+//! and its holder may not have noticed.
 //! A time that another machine wrote is never compared.
 //!
 //! # Flow
@@ -91,19 +92,35 @@ pub enum Step {
 /// # Guarantees
 /// At most one of the participants that use one Lease with one `Timing` [may write](Self::may_write) at any moment,
 /// however late requests and answers are, as long as the API server compares versions and no clock runs 1.2 times as
-/// fast as another. Where the Lease is deleted, this needs that each has seen it before.
+/// fast as another. This holds, too, where the Lease is deleted.
 #[derive(Debug)]
 pub struct LeaderElector {
     identity: String,
     timing: Timing,
     /// The Lease, and when this version of it was seen first.
     seen: Option<(Lease, Duration)>,
-    /// A Lease that was seen has vanished: its last record, and when this was seen first.
-    vanished: Option<(Record, Duration)>,
+    absent: Option<Absence>,
     /// `seen` is what the API server answered last, so that it can be written over.
     is_current: bool,
     write_until: Option<Duration>,
     is_lost: bool,
+}
+
+/// There is no Lease, as reads found without a long pause between them.
+#[derive(Debug)]
+struct Absence {
+    /// The last record of the Lease, where one was seen.
+    gone: Option<Record>,
+    since: Duration,
+    read: Duration,
+}
+
+impl Absence {
+    /// How long there has been no Lease, as far as this process knows.
+    fn lasts(&self, now: Duration, timing: Timing) -> Duration {
+        let is_known = now.saturating_sub(self.read) < timing.lease;
+        if is_known { now.saturating_sub(self.since) } else { Duration::ZERO }
+    }
 }
 
 impl LeaderElector {
@@ -112,7 +129,7 @@ impl LeaderElector {
             identity,
             timing,
             seen: None,
-            vanished: None,
+            absent: None,
             is_current: false,
             write_until: None,
             is_lost: false,
@@ -138,18 +155,18 @@ impl LeaderElector {
             transitions,
         };
         let Some((Lease { record, version }, since)) = &self.seen else {
-            return match &self.vanished {
-                None => Step::Create(ours(time, 0)),
-                // The leader makes it anew before another one may.
-                Some((record, _)) if has_led => Step::Create(ours(&record.acquired, record.transitions)),
-                Some((record, since)) if now.saturating_sub(*since) >= self.valid(record) => {
-                    Step::Create(ours(time, record.transitions.saturating_add(1)))
-                }
-                Some(_) => {
-                    self.is_current = false;
-                    Step::Wait
-                }
-            };
+            let gone = self.absent.as_ref().and_then(|absence| absence.gone.as_ref());
+            // The leader makes it anew before another one may.
+            if let Some(gone) = gone.filter(|_| has_led) {
+                return Step::Create(ours(&gone.acquired, gone.transitions));
+            }
+            let valid = gone.map_or(self.timing.lease, |gone| self.valid(gone));
+            if self.absent.as_ref().is_some_and(|absence| absence.lasts(now, self.timing) >= valid) {
+                let transitions = gone.map_or(0, |gone| gone.transitions.saturating_add(1));
+                return Step::Create(ours(time, transitions));
+            }
+            self.is_current = false;
+            return Step::Wait;
         };
         if record.holder == self.identity {
             return Step::Update(ours(&record.acquired, record.transitions), version.clone());
@@ -174,15 +191,22 @@ impl LeaderElector {
     pub fn observe(&mut self, lease: Option<Lease>, now: Duration) {
         self.is_current = true;
         let before = self.seen.take();
-        match (&lease, &before) {
-            (None, Some((gone, _))) => self.vanished = Some((gone.record.clone(), now)),
-            (Some(_), _) => self.vanished = None,
-            (None, None) => {}
-        }
+        self.absent = if lease.is_some() { None } else { Some(self.absence(before.as_ref(), now)) };
         self.seen = lease.map(|lease| match before {
             Some((seen, since)) if seen.version == lease.version => (lease, since),
             Some(_) | None => (lease, now),
         });
+    }
+
+    /// The absence of the Lease, which a read found now. While this process read nothing for long, the Lease may have been there,
+    /// with another holder: then the absence begins now.
+    fn absence(&mut self, before: Option<&(Lease, Duration)>, now: Duration) -> Absence {
+        let absence = match (before, self.absent.take()) {
+            (Some((lease, _)), _) => Absence { gone: Some(lease.record.clone()), since: now, read: now },
+            (None, Some(absence)) => absence,
+            (None, None) => Absence { gone: None, since: now, read: now },
+        };
+        Absence { since: now.saturating_sub(absence.lasts(now, self.timing)), read: now, ..absence }
     }
 
     /// A write of ours succeeded, which was `sent` at that time: from then on others count.

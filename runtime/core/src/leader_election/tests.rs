@@ -29,14 +29,41 @@ fn leader(sent: u64) -> LeaderElector {
     a
 }
 
+/// A client may have deleted it a moment before: its holder writes on until it notices.
 #[test]
-fn a_lease_that_is_missing_is_created() {
+fn a_lease_that_is_missing_is_created_when_its_holder_would_have_ended() {
     let mut a = elector("a");
-    assert_eq!(a.step(secs(0), TIME), Step::Read);
-    a.observe(None, secs(0));
-    let Step::Create(record) = a.step(secs(0), TIME) else { panic!("no Lease is created") };
+    assert_eq!(a.step(secs(100), TIME), Step::Read);
+    for second in [100, 101, 114] {
+        a.observe(None, secs(second));
+        assert_eq!(a.step(secs(second), TIME), Step::Wait, "{second}");
+    }
+    a.observe(None, secs(115));
+    let Step::Create(record) = a.step(secs(115), TIME) else { panic!("no Lease is created") };
     assert_eq!(record, Record { transitions: 0, ..held_by("a", "").record });
-    assert!(!a.may_write(secs(0)), "not before it is stored");
+    assert!(!a.may_write(secs(115)), "not before it is stored");
+}
+
+/// Somebody may have made and deleted it meanwhile.
+#[test]
+fn the_absence_of_a_lease_counts_anew_after_a_pause() {
+    let mut a = elector("a");
+    for (second, is_created) in
+        [(100, false), (114, false), (129, false), (130, false), (143, false), (144, true)]
+    {
+        a.observe(None, secs(second));
+        assert_eq!(matches!(a.step(secs(second), TIME), Step::Create(_)), is_created, "{second}");
+    }
+}
+
+#[test]
+fn the_leader_makes_its_first_lease_anew_where_it_vanishes() {
+    let mut a = elector("a");
+    a.observe(None, secs(100));
+    a.observe(None, secs(115));
+    a.wrote(held_by("a", "1"), secs(115), secs(116));
+    a.observe(None, secs(117));
+    assert_eq!(a.step(secs(117), TIME), Step::Create(held_by("a", "").record));
 }
 
 #[test]
