@@ -8,6 +8,9 @@ use crate::shorten;
 /// Warnings of one answer that the server reports.
 pub(super) const MAX_WARNINGS: usize = 20;
 
+/// Bytes of a path in a fault: a hook may give a field any name, and repeat the fields below one with a name of megabytes.
+pub(super) const MAX_PATH: usize = 256;
+
 #[derive(Debug, thiserror::Error)]
 pub enum ResponseError {
     #[error("the hook printed nothing: a sync hook answers with a JSON object on stdout")]
@@ -75,9 +78,10 @@ pub enum AnswerWarning {
 pub(crate) struct AnswerWarnings(Vec<AnswerWarning>);
 
 impl AnswerWarnings {
-    pub(crate) fn add(&mut self, warning: AnswerWarning) {
+    /// `warning` is made only where it is kept.
+    pub(crate) fn add(&mut self, warning: impl FnOnce() -> AnswerWarning) {
         if self.0.len() < MAX_WARNINGS {
-            self.0.push(warning);
+            self.0.push(warning());
         }
     }
 

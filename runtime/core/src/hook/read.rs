@@ -10,9 +10,11 @@ use crate::api::ControllerKind;
 use crate::api::hook::HookTransport;
 use crate::api::webhook::UnmarshallMode;
 use crate::decorator::Changes;
+use crate::hook::fault::MAX_PATH;
 use crate::hook::{AnswerWarning, AnswerWarnings, MAX_KEYS, ResponseError};
 use crate::json::size::tree_size;
 use crate::json::type_of;
+use crate::shorten;
 
 /// Options for reading an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,9 +97,10 @@ impl Fields {
         }
     }
 
-    /// The path of a field.
+    /// The path of a field, whose name may be the hook's.
     pub(crate) fn path(&self, field: &str) -> String {
-        if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
+        let field = shorten(field, MAX_PATH);
+        if self.path.is_empty() { field } else { format!("{}.{field}", self.path) }
     }
 
     pub(crate) fn object(&mut self, field: &str) -> Result<Option<Map<String, Value>>, ResponseError> {
@@ -118,7 +121,10 @@ impl Fields {
         let changes = members.into_iter().map(|(name, value)| match value {
             Value::Null => Ok((name, None)),
             Value::String(text) => Ok((name, Some(text))),
-            other => Err(type_error(&format!("{path}.{name}"), "a string or null", &other)),
+            other => {
+                let path = format!("{path}.{}", shorten(&name, MAX_PATH));
+                Err(type_error(&path, "a string or null", &other))
+            }
         });
         changes.collect()
     }
@@ -157,7 +163,7 @@ impl Fields {
     /// Warns of members that were not read.
     pub(crate) fn end(self, warnings: &mut AnswerWarnings) {
         for field in self.members.keys() {
-            warnings.add(AnswerWarning::UnknownField(self.path(field)));
+            warnings.add(|| AnswerWarning::UnknownField(self.path(field)));
         }
     }
 
@@ -177,14 +183,39 @@ enum Path<'p> {
     Item(&'p Path<'p>, usize),
 }
 
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Path<'_> {
+    /// The path, of which a long one has its beginning alone: no more of it is written out.
+    fn shown(&self) -> String {
+        let mut start = PathStart(String::new());
+        // It fails where there is more than is kept.
+        self.write(&mut start).unwrap_or_default();
+        shorten(&start.0, MAX_PATH)
+    }
+
+    fn write(&self, path: &mut PathStart) -> fmt::Result {
         match self {
             Self::Root => Ok(()),
-            Self::Field(Self::Root, name) => f.write_str(name),
-            Self::Field(of, name) => write!(f, "{of}.{name}"),
-            Self::Item(of, nth) => write!(f, "{of}[{nth}]"),
+            Self::Field(Self::Root, name) => path.push(name),
+            Self::Field(of, name) => {
+                of.write(path)?;
+                path.push(".")?;
+                path.push(name)
+            }
+            Self::Item(of, nth) => {
+                of.write(path)?;
+                path.push(&format!("[{nth}]"))
+            }
         }
+    }
+}
+
+/// The beginning of a path: a little more than is shown of it.
+struct PathStart(String);
+
+impl PathStart {
+    fn push(&mut self, step: &str) -> fmt::Result {
+        self.0.push_str(&shorten(step, MAX_PATH + 1));
+        if self.0.len() > MAX_PATH { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
@@ -258,11 +289,12 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
                 free: self.free,
                 warnings: self.warnings.as_deref_mut(),
             })?;
-            let repeated = map.contains_key(&key).then(|| path.to_string());
-            map.insert(key, value);
-            if let (Some(path), Some(warnings)) = (repeated, self.warnings.as_deref_mut()) {
-                warnings.add(AnswerWarning::RepeatedField(path));
+            if let Some(warnings) = self.warnings.as_deref_mut()
+                && map.contains_key(&key)
+            {
+                warnings.add(|| AnswerWarning::RepeatedField(path.shown()));
             }
+            map.insert(key, value);
         }
         Ok(Value::Object(map))
     }
@@ -301,6 +333,38 @@ mod tests {
     fn only_the_first_warnings_are_reported() {
         let (_, warnings) = read(&format!("{{\"a\":1{}}}", ",\"a\":1".repeat(1000)));
         assert_eq!(warnings.len(), MAX_WARNINGS);
+    }
+
+    /// As many bytes as all warnings may show, for an answer in which each of them would be as long as the answer.
+    #[test]
+    fn the_path_of_a_repeated_field_is_cut() {
+        let key = "k".repeat(100_000);
+        let repeated = r#","a":0"#.repeat(1000);
+        let (_, warnings) =
+            read(&format!(r#"{{"status":{{"{key}":{{"a":0{repeated}}},"{key}":1}},"{key}":1}}"#));
+        assert_eq!(warnings.len(), MAX_WARNINGS);
+        let bytes: usize = warnings.iter().map(String::len).sum();
+        assert!(bytes <= MAX_WARNINGS * (MAX_PATH + 40), "{bytes}");
+        assert!(
+            warnings[0].starts_with("has the field status.kkk") && warnings[0].contains('…'),
+            "{}",
+            warnings[0]
+        );
+        let exact = "k".repeat(MAX_PATH);
+        let (_, warnings) = read(&format!(r#"{{"{exact}":1,"{exact}":1}}"#));
+        assert_eq!(warnings, [format!("has the field {exact} more than once")]);
+    }
+
+    #[test]
+    fn the_names_of_unknown_fields_and_of_changes_are_cut() {
+        let key = "k".repeat(300_000);
+        let fields = |members: Value| Fields::of("status".to_owned(), members).unwrap();
+        let mut warnings = AnswerWarnings::default();
+        fields(serde_json::json!({ &*key: 1 })).end(&mut warnings);
+        let warnings = warnings.finish(UnmarshallMode::Loose).unwrap();
+        assert!(warnings[0].to_string().len() < MAX_PATH + 60, "{}", warnings[0]);
+        let error = fields(serde_json::json!({ "labels": { &*key: 1 } })).changes("labels").unwrap_err();
+        assert!(error.to_string().len() < MAX_PATH + 100, "{error}");
     }
 
     #[test]

@@ -93,7 +93,7 @@ pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseErro
         if as_metacontroller && !deletes { Vec::new() } else { deletions(&mut answer, &mut warnings)? };
     let events = match events(&mut answer, &mut warnings) {
         Err(error) if as_metacontroller && mode == Mode::Loose => {
-            warnings.add(AnswerWarning::Ignored {
+            warnings.add(|| AnswerWarning::Ignored {
                 path: "events".to_owned(),
                 why: format!("is left out: {error}"),
             });
