@@ -324,6 +324,30 @@ async fn of_a_million_pieces_the_first_are_written() {
     assert_eq!(run(body, limits()).await.answer.unwrap(), b"ok\n".repeat(1024));
 }
 
+/// One memory, a thousand times over: 61 MB, of which the log takes a mebibyte.
+#[tokio::test]
+async fn the_log_takes_a_mebibyte_at_once() {
+    let pieces = |fd: u32, then: &str| {
+        format!(
+            "(func $main (local $i i32)
+               (loop $again
+                 (i32.store (i32.add (i32.const 4096) (local.get $i)) (i32.const 16))
+                 (i32.store (i32.add (i32.const 4100) (local.get $i)) (i32.const 60000))
+                 (local.set $i (i32.add (local.get $i) (i32.const 8)))
+                 (br_if $again (i32.lt_u (local.get $i) (i32.const 8192))))
+               (call $must (i32.const 0) (call $write (i32.const {fd}) (i32.const 4096) (i32.const 1024) (i32.const 8)))
+               {then})"
+        )
+    };
+    let called = run(&pieces(2, "(call $must (i32.const 1048576) (i32.load (i32.const 8)))"), limits()).await;
+    assert_eq!(called.answer, Ok(Vec::new()));
+    assert_eq!(called.log.lost as u64, (1 << 20) - limits().log);
+    // The hook is stopped at the first byte beyond its output: what follows is not read.
+    let called = run(&pieces(1, ""), Limits { output: 100_000, ..limits() }).await;
+    assert_eq!(called.answer.unwrap_err().to_string(), "the hook printed more than 100000 (limits.output)");
+    assert!(called.usage.instructions < 60_000, "{:?}", called.usage);
+}
+
 #[tokio::test]
 async fn a_bad_piece_ends_a_call_and_what_was_copied_is_counted() {
     // The list begins at 4096: three bytes, then what no memory has.

@@ -98,13 +98,25 @@ async fn run(text: &str, limits: Limits) -> Called {
 async fn a_poll_has_as_many_entries_as_there_may_be_resources() {
     let called = run(&polls(1000, 1), limits()).await;
     assert_eq!(called.answer, Ok(b"{}".to_vec()));
-    for entries in [1001, 60_000] {
+    for entries in [1001, 9_998] {
         let error = run(&polls(entries, 1), limits()).await.answer.unwrap_err();
         assert_eq!(
             error.to_string(),
             format!(
                 "the hook was stopped in main: it polls {entries} pollables at once and may poll 1000: poll fewer"
             )
+        );
+    }
+}
+
+/// The entries of a list of handles are handles, too, beside those that the hook has anyway.
+#[tokio::test]
+async fn a_component_has_ten_thousand_handles_at_once_and_not_more() {
+    for entries in [10_000, 60_000] {
+        let error = run(&polls(entries, 1), limits()).await.answer.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the hook was stopped in main: it has more than 10000 handles at once: drop those that it no longer needs"
         );
     }
 }
@@ -350,6 +362,19 @@ async fn a_call_of_the_host_costs_a_hundred_instructions_and_its_bytes() {
     ] {
         let cost = cost(CALLS, CALLS_IMPORTS, handle, step).await;
         assert!((expected..expected + 60).contains(&cost), "{step}: {cost}");
+    }
+}
+
+#[tokio::test]
+async fn a_component_hands_over_a_mebibyte_at_once_and_not_more() {
+    for (bytes, holds) in [((1 << 20) - 1000, true), ((1 << 20) + 1, false)] {
+        let write = format!(
+            "(call $write (local.get $handle) (i32.const 65536) (i32.const {bytes}) (i32.const 512))"
+        );
+        let text = repeats(CALLS, CALLS_IMPORTS, "(local.set $handle (call $stderr))", &write, 1);
+        let answer = run(&text, limits()).await.answer.map_err(|error| error.to_string());
+        let refused = "the hook was stopped in main: it hands more than 1Mi to the host in one call: hand it over in pieces";
+        assert_eq!(answer, if holds { Ok(b"{".to_vec()) } else { Err(refused.to_owned()) }, "{bytes}");
     }
 }
 

@@ -27,6 +27,10 @@ const PAGE_STEPS: u64 = 160;
 /// Elements of a table that are cleared in one step.
 const ELEMENTS_PER_STEP: u64 = 16;
 
+/// Functions whose records are made in one step, once the program asks for them: 32 bytes each, in each instance, which no limit of
+/// memory counts. All instances of a call have 25 MiB of them.
+const FUNCTIONS_PER_STEP: u64 = 2;
+
 /// Bytes of a page of the machine.
 const PAGE: u64 = 4096;
 
@@ -82,6 +86,9 @@ impl StartWork {
 impl ModuleStart {
     pub(super) fn read(&mut self, payload: &Payload<'_>) -> Result<(), BinaryReaderError> {
         match payload {
+            Payload::FunctionSection(functions) => {
+                self.add(u64::from(functions.count()) / FUNCTIONS_PER_STEP);
+            }
             Payload::TableSection(tables) => self.tables(tables.clone())?,
             Payload::MemorySection(memories) => {
                 for memory in memories.clone() {
@@ -305,6 +312,12 @@ mod tests {
         ] {
             assert_eq!(steps(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn functions_are_counted_because_each_instance_may_have_records_of_them() {
+        assert_eq!(steps(&"(func)".repeat(999)), 500);
+        assert_eq!(steps(&format!("{} (elem declare func 0 1)", "(func)".repeat(9_999))), 5_000);
     }
 
     #[test]

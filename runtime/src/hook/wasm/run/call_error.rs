@@ -11,7 +11,7 @@ use metahook_core::hook::last_words::{last_words, script_words};
 use metahook_core::shorten;
 use wasmtime::{Trap, WasmBacktrace};
 
-use crate::hook::wasm::wasi::{CallState, Exit, RefusedGrowth};
+use crate::hook::wasm::wasi::{CallState, Exit, RefusedGrowth, exceeded};
 use crate::memory::MemoryShort;
 
 /// Bytes of a function's name.
@@ -187,8 +187,8 @@ fn stopped(error: &wasmtime::Error, state: &CallState) -> CallError {
         (None, Some(_)) if state.is_script => CallError::Script(script_words(&log()) + network),
         (None, Some(Exit(code))) => CallError::Exit { code: *code, said: said() },
         (None, None) => {
-            let why = shorten(&error.root_cause().to_string(), MAX_ERROR);
-            CallError::Stopped { why: why + network, place }
+            let why = exceeded(error).unwrap_or_else(|| error.root_cause().to_string());
+            CallError::Stopped { why: shorten(&why, MAX_ERROR) + network, place }
         }
     }
 }

@@ -12,7 +12,7 @@ use super::call_error::{Failure, MAX_ERROR};
 use super::{begin, slices};
 use crate::hook::wasm::compile::ModuleError;
 use crate::hook::wasm::compile::component::{HOOKS, RUN};
-use crate::hook::wasm::wasi::{Charge, ComponentState, Exit, charge_copied};
+use crate::hook::wasm::wasi::{Charge, ComponentState, Exit, charge_copied, is_too_much};
 
 /// A component with everything it imports, and its exports.
 #[derive(Clone)]
@@ -126,8 +126,7 @@ async fn command(
 /// The component returned more than the host takes over. Wasmtime has no type for this error, and the error of a host function
 /// that is handed too much is the same, but with a backtrace.
 fn is_too_long(error: &wasmtime::Error) -> bool {
-    const TOO_MUCH: &str = "fuel allocated for hostcalls has been exhausted";
-    error.downcast_ref::<WasmBacktrace>().is_none() && error.root_cause().to_string().contains(TOO_MUCH)
+    error.downcast_ref::<WasmBacktrace>().is_none() && is_too_much(error)
 }
 
 /// Checks the type of a function of the world `metahook:hook`.

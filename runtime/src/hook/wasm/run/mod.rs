@@ -34,7 +34,8 @@ use super::compile::{
     WasmKind,
 };
 use super::wasi::{
-    self, CallState, ComponentState, Exit, MAX_INSTANCES, MAX_MEMORIES, MAX_TABLES, YIELD_INTERVAL,
+    self, CallState, ComponentState, Exit, MAX_HANDLES, MAX_INSTANCES, MAX_MEMORIES, MAX_TABLES,
+    YIELD_INTERVAL,
 };
 pub(crate) use super::wasi::{COMPILE, Script};
 pub use super::wasi::{Call, Files, MountedFiles, MountedFolder, Seed};
@@ -302,6 +303,7 @@ impl Runtime {
         let state = ComponentState::new(call, script, self.max_table_elements);
         let mut store = Store::new(&self.engines.components, state);
         store.limiter(ComponentState::limiter);
+        store.set_max_component_handles(MAX_HANDLES);
         Box::pin(async move {
             let ran = turns
                 .run(watch, ready.run(&mut store, (&hook, &request), limits.instructions, start_cost))

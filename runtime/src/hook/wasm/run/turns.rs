@@ -17,6 +17,10 @@ use super::watchdog::{GRACE, Watch};
 const HELD_BACK_FACTOR: u32 = 10;
 const MAX_HELD_BACK: Duration = Duration::from_mins(5);
 
+/// Time of the processor after which a slice is too long, whatever the call's timeout: the longest ones that are known, a memory of
+/// 512 MiB that one instruction fills, take less than a third of it.
+const MAX_BUSY: Duration = Duration::from_secs(1);
+
 /// A controller is held back for so long where others needed the instance of its call.
 const CROWDED_OUT_PAUSE: Duration = Duration::from_mins(1);
 
@@ -68,7 +72,21 @@ impl CallTurns {
             }
             start = Instant::now();
         };
+        if run.longest_busy > MAX_BUSY && !matches!(ended, Err(Failure::TimedOut { busy: Some(_) })) {
+            self.hold_back(run.longest_busy);
+        }
         Ran { ended, longest_slice: run.longest, turns: self }
+    }
+
+    /// The call kept its thread for so long, and did not give way. Returns how long its controller waits.
+    fn hold_back(&self, busy: Duration) {
+        let pause = (busy * HELD_BACK_FACTOR).min(MAX_HELD_BACK);
+        self.begun.hold_back(pause);
+        tracing::warn!(
+            ?busy,
+            held_back = ?pause,
+            "a hook kept its thread and did not give way: its controller's next call waits"
+        );
     }
 
     /// Another call gets the instance. The controller waits, or its next call would take the instance back.
@@ -82,13 +100,7 @@ impl CallTurns {
         if late <= GRACE || longest_busy <= GRACE {
             return Failure::TimedOut { busy: None };
         }
-        let pause = (longest_busy * HELD_BACK_FACTOR).min(MAX_HELD_BACK);
-        self.begun.hold_back(pause);
-        tracing::warn!(
-            busy = ?longest_busy,
-            held_back = ?pause,
-            "a hook kept its thread past its timeout and did not give way: its controller's next call waits"
-        );
+        self.hold_back(longest_busy);
         Failure::TimedOut { busy: Some(longest_busy) }
     }
 }
@@ -99,6 +111,7 @@ mod tests {
 
     use super::super::concurrency::Concurrency;
     use super::super::slices::end_turn;
+    use super::super::threads::ThreadTime;
     use super::super::watchdog;
     use super::*;
 
@@ -243,6 +256,27 @@ mod tests {
         });
         assert_eq!(look.await.unwrap(), "bad");
         assert!(runs.await.unwrap());
+    }
+
+    /// Long before its timeout, and though it answers in the end.
+    #[tokio::test]
+    async fn the_controller_of_a_call_that_keeps_its_thread_for_a_second_waits() {
+        let (calls, watched) = (Concurrency::new(4), watchdog::Calls::new());
+        let keeps = async |controller: &str, time: Duration| {
+            let turns = CallTurns::first(calls.begin(controller).await, Duration::from_hours(1)).await;
+            let run = async move {
+                // The first slice is not measured on a thread of this test.
+                tokio::task::yield_now().await;
+                let busy = ThreadTime::now();
+                while busy.elapsed() < time {}
+                Ok(())
+            };
+            turns.run(watched.watch(controller, "sync"), Box::pin(run)).await.ended.is_ok()
+        };
+        assert!(keeps("good", Duration::from_millis(100)).await);
+        assert!(keeps("bad", MAX_BUSY + Duration::from_millis(10)).await);
+        assert!(calls.begin("good").now_or_never().is_some());
+        assert!(calls.begin("bad").now_or_never().is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,6 +14,9 @@ use super::{ENTRY_COST, EVENT_COST};
 /// Subscriptions of one `poll_oneoff`.
 const MAX_SUBSCRIPTIONS: u32 = 4096;
 
+/// Bytes that one `fd_write` adds to the log.
+const MAX_WRITE: u32 = 1 << 20;
+
 /// Bytes of a subscription and of an event.
 const SUBSCRIPTION: u32 = 48;
 const EVENT: u32 = 32;
@@ -94,10 +97,16 @@ fn fill(memory: &mut Memory<'_>, list: List, mut from: &[u8]) -> Result<u32, Err
 
 /// `fd_write`. Returns how many bytes were written; a bad piece is treated as by [`fill`].
 /// See <https://github.com/bytecodealliance/wasmtime/issues/3303>.
+///
+/// The pieces may be one memory a thousand times over, all of which would be read in one go: the log takes [`MAX_WRITE`] bytes
+/// at once, and of an answer a byte beyond its bound ends the call.
 pub(super) fn write(state: &mut CallState, memory: &Memory<'_>, fd: u32, list: List) -> Result<u32, Failure> {
-    let output = match state.files.get(fd)? {
-        OpenDescriptor::Stdout => &mut state.stdout,
-        OpenDescriptor::Stderr => &mut state.stderr,
+    let (output, most) = match state.files.get(fd)? {
+        OpenDescriptor::Stdout => {
+            let most = length(state.stdout.room().saturating_add(1))?;
+            (&mut state.stdout, most)
+        }
+        OpenDescriptor::Stderr => (&mut state.stderr, MAX_WRITE),
         OpenDescriptor::Stdin | OpenDescriptor::Folder(_) | OpenDescriptor::File(_) => {
             return Err(Errno::Badf.into());
         }
@@ -109,9 +118,13 @@ pub(super) fn write(state: &mut CallState, memory: &Memory<'_>, fd: u32, list: L
             Err(_) => break,
             Ok(bytes) => bytes,
         };
-        let Some(next) = sum.checked_add(length(bytes.len())?) else { break };
+        let taken = length(bytes.len())?.min(most - sum);
+        let bytes = bytes.get(..taken as usize).unwrap_or_default();
         output.push(bytes).map_err(|short| Failure::trap(short.to_string()))?;
-        sum = next;
+        sum += taken;
+        if sum == most {
+            break;
+        }
     }
     if state.stdout.lost > 0 {
         return Err(Failure::trap("the output is longer than its limit".to_owned()));

@@ -21,7 +21,9 @@ use wasmtime::{Caller, Engine, Extern, FuncType, Linker, Trap, Val, ValType};
 pub use determinism::Seed;
 pub(crate) use determinism::Seeds;
 pub use mounts::{Files, MountedFiles, MountedFolder};
-pub(super) use preview2::{Charge, ComponentState, charge_copied, component_linker};
+pub(super) use preview2::{
+    Charge, ComponentState, MAX_HANDLES, charge_copied, component_linker, exceeded, is_too_much,
+};
 pub(crate) use state::{COMPILE, Script};
 pub use state::{Call, CallState};
 pub(super) use state::{MAX_INSTANCES, MAX_MEMORIES, MAX_TABLES, RefusedGrowth};
@@ -330,9 +332,9 @@ fn long<'a>(
         let result = outcome(done)?;
         let left = guest.get_fuel()?;
         guest.set_fuel(left.saturating_sub(cost))?;
-        if left < cost {
+        let Some(left) = left.checked_sub(cost) else {
             return Err(Trap::OutOfFuel.into());
-        }
+        };
         // Setting the fuel delays the engine's own yield: without this a loop of such calls would never give way.
         let state = guest.data_mut();
         if state.host_calls.fuel_at_yield.saturating_sub(left) >= YIELD_INTERVAL {

@@ -232,11 +232,15 @@ impl Output {
         Ok(())
     }
 
+    /// Bytes that it still keeps.
+    pub(super) fn room(&self) -> usize {
+        self.bound.saturating_sub(self.bytes.len())
+    }
+
     /// # Errors
     /// There is no memory for it.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), MemoryShort> {
-        let room = self.bound.saturating_sub(self.bytes.len());
-        let (kept, lost) = bytes.split_at(room.min(bytes.len()));
+        let (kept, lost) = bytes.split_at(self.room().min(bytes.len()));
         let (needed, capacity) = (self.bytes.len() + kept.len(), self.bytes.capacity());
         if needed > capacity {
             let wanted = needed.max(2 * capacity).max(MIN_OUTPUT).min(self.bound);

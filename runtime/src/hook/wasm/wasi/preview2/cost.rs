@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use wasmtime::{CallHook, CallHookHandler, Result, Store, StoreContextMut, Trap};
+use metahook_core::api::units::print_bytes;
+use wasmtime::{CallHook, CallHookHandler, Error, Result, Store, StoreContextMut, Trap};
 
-use super::{ComponentState, MAX_HANDED};
+use super::{ComponentState, MAX_HANDED, MAX_HANDLES};
 use crate::hook::wasm::wasi::{BYTES_PER_INSTRUCTION, YIELD_INTERVAL, give_way};
 
 /// Time after which work of the engine that costs no instructions gives way.
@@ -80,6 +81,23 @@ impl CallHookHandler<ComponentState> for Charge {
         }
         Ok(())
     }
+}
+
+/// Whether a component hands over, or returns, more than the host takes. Wasmtime has no type for this error.
+pub(crate) fn is_too_much(error: &Error) -> bool {
+    error.root_cause().to_string().contains("fuel allocated for hostcalls has been exhausted")
+}
+
+/// The bound of a component that it exceeded, in words for its author; wasmtime has no types for these errors.
+pub(crate) fn exceeded(error: &Error) -> Option<String> {
+    if is_too_much(error) {
+        let max = print_bytes(MAX_HANDED as u64);
+        return Some(format!("it hands more than {max} to the host in one call: hand it over in pieces"));
+    }
+    let has_many = error.root_cause().to_string().contains("store handle limit exceeded");
+    has_many.then(|| {
+        format!("it has more than {MAX_HANDLES} handles at once: drop those that it no longer needs")
+    })
 }
 
 /// Takes what copying so many bytes costs, where no host function runs.

@@ -26,11 +26,14 @@ use super::CALL_COST;
 use super::mounts::MountedFolder;
 use super::state::{Call, CallState, Script};
 use cost::Cost;
-pub(crate) use cost::{Charge, charge_copied};
+pub(crate) use cost::{Charge, charge_copied, exceeded, is_too_much};
 use streams::{Sink, Source};
 
 /// Resources that a component has at once: open files, streams, things to wait for.
 const MAX_RESOURCES: usize = 1000;
+
+/// Handles that the parts of a component have at once, also of resources of their own.
+pub(crate) const MAX_HANDLES: usize = 10_000;
 
 /// Bytes that a component hands to one function of the host. For what it returns there is `max_answer`.
 const MAX_HANDED: usize = 1 << 20;
