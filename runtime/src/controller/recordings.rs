@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use bytes::Bytes;
+use metahook_core::json::size::tree_size;
 use metahook_core::object::id::{Key, Resource};
 use metahook_core::recording::buffer::{FetchedLines, RecordingRefused, Recordings, Subject};
 use metahook_core::recording::{RecordedCall, RecordedLine, print_seed, without_values};
@@ -15,8 +16,11 @@ use crate::hook::{CallContext, CallResult, LoadedHook};
 use crate::sync::lock;
 use crate::telemetry::error_chain;
 
-/// Bytes of a request that is recorded: to read one takes many times its size.
-const MAX_REQUEST: usize = 1 << 20;
+/// Bytes of a request that is recorded, and of an answer: to read one takes many times its size.
+const MAX_BYTES: usize = 1 << 20;
+
+/// Memory that their values may take while they are read: an answer of small objects takes hundreds of times its size.
+const MAX_VALUES: usize = 32 << 20;
 
 /// Those of all controllers.
 pub(crate) struct RunningRecordings {
@@ -81,8 +85,8 @@ impl RunningRecordings {
         request: &Bytes,
     ) -> Option<CallToRecord> {
         let wanted = self.wanted(controller, key)?;
-        if request.len() > MAX_REQUEST {
-            lock(&self.all).lose((controller, key), self.now());
+        if request.len() > MAX_BYTES {
+            lock(&self.all).lose((controller, key), wanted, self.now());
             return None;
         }
         let (digest, limits, mounted): (_, _, Vec<MountedFolder>) = match hook {
@@ -120,6 +124,12 @@ impl RunningRecordings {
         called: &CallResult,
     ) {
         let parent = call.parent.key();
+        if let Ok(answer) = &called.answer
+            && (answer.len() > MAX_BYTES || tree_size(&request) + tree_size(answer) > MAX_VALUES)
+        {
+            lock(&self.all).lose((controller, &parent), wanted, self.now());
+            return;
+        }
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let call = RecordedCall {
             request: text(&request),
@@ -133,7 +143,10 @@ impl RunningRecordings {
         let print = |call| RecordedLine::Call(Box::new(call)).print();
         let whole = with_secrets.then(|| print(call.clone()));
         let files = mounted.iter().flat_map(|folder| folder.files.contents());
-        let replaced = without.then(|| print(call.without_secrets(files)));
+        let replaced = if without { call.without_secrets(files).map(print).ok() } else { None };
+        if without && replaced.is_none() {
+            lock(&self.all).lose((controller, &parent), [false, true], self.now());
+        }
         self.add(controller, &parent, [whole.as_deref(), replaced.as_deref()]);
     }
 

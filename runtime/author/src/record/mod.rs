@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use metahook_core::api::hook::HookName;
 use metahook_core::api::mount::is_file_name;
 use metahook_core::object::id::{Gvr, Key};
-use metahook_core::recording::secret_values::SecretValues;
+use metahook_core::recording::secret_values::{SecretValues, TooManyValues};
 use metahook_server::cluster::dry_run::DefinitionsError;
 use serde_json::{Map, Value};
 
@@ -24,6 +24,9 @@ use folder::Folder;
 
 /// Parents that one command records at most.
 pub const MAX_PARENTS: usize = 100;
+
+/// Bytes of the values of Secrets that are looked for in all cases.
+const MAX_SECRET_BYTES: usize = 16 << 20;
 
 /// Files beside the cases that no hook's key may name.
 const OWN_NAMES: [&str; 3] = ["controller.yaml", "crd.yaml", "tests"];
@@ -54,6 +57,8 @@ pub enum RecordError {
     SameKey(String),
     #[error("{} cannot be written", path.display())]
     Write { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Secrets(#[from] TooManyValues),
     #[error(transparent)]
     Definitions(#[from] DefinitionsError),
     #[error(transparent)]
@@ -106,14 +111,15 @@ impl Recording<'_> {
             spec.remove("paused");
         }
         if !self.with_secrets {
-            let mut values = SecretValues::default();
+            let mut values = SecretValues::within(MAX_SECRET_BYTES);
             for object in cases.iter().flat_map(LiveCase::objects) {
                 values.add(object);
             }
+            let replacer = values.replacer()?;
             for object in cases.iter_mut().flat_map(LiveCase::objects_mut) {
-                values.replace(object);
+                replacer.replace(object);
             }
-            values.replace(&mut controller);
+            replacer.replace(&mut controller);
         }
         let places: BTreeSet<_> = cases.iter().map(|case| &case.place).collect();
         let taken = places.into_iter().find_map(|place| folder::case_folder(self.folder, place).transpose());

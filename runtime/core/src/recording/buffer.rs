@@ -123,10 +123,17 @@ impl Recordings {
         }
     }
 
-    /// Counts a line that is too large for the recordings about a parent.
-    pub fn lose(&mut self, (controller, parent): (&str, &Key), now: Duration) {
-        let about = self.0.values_mut().filter(|it| it.is_about(controller, parent, now));
-        about.for_each(|recording| recording.lost += 1);
+    /// Counts a line that is too large for the recordings about a parent: for one with the values of Secrets, for one without.
+    pub fn lose(
+        &mut self,
+        (controller, parent): (&str, &Key),
+        [with_secrets, without]: [bool; 2],
+        now: Duration,
+    ) {
+        for recording in self.0.values_mut().filter(|it| it.is_about(controller, parent, now)) {
+            let is_lost = if recording.subject.with_secrets { with_secrets } else { without };
+            recording.lost += usize::from(is_lost);
+        }
     }
 
     /// Whether no command fetches a recording any more.
@@ -189,7 +196,9 @@ mod tests {
         add(&mut all, "c", "a", "x");
         let fetched = all.fetch("1", &subject("c", None), NOW).unwrap();
         assert_eq!((fetched.lines.len(), fetched.lost, fetched.began), (2, 2, false));
-        all.lose(("c", &Key::new("n", "a")), NOW);
+        all.lose(("c", &Key::new("n", "a")), [true, false], NOW);
+        assert_eq!(all.fetch("1", &subject("c", None), NOW).unwrap().lost, 0);
+        all.lose(("c", &Key::new("n", "a")), [false, true], NOW);
         assert_eq!(all.fetch("1", &subject("c", None), NOW).unwrap().lost, 1);
         add(&mut all, "c", "a", "x");
         assert_eq!(all.fetch("1", &subject("c", None), NOW).unwrap().lines, ["x"]);

@@ -15,10 +15,13 @@ use crate::api::hook::Language;
 use crate::api::policy::Limits;
 use crate::hook::Usage;
 use crate::trace::{ReconcileTrace, TraceEnd, TracedObject, TracedStep, TracedWriteEnd};
-use secret_values::SecretValues;
+use secret_values::{SecretValues, TooManyValues};
 
 /// The form of the lines. A program reads those of its own form.
 pub const FORMAT: u32 = 1;
+
+/// Bytes of the values of Secrets that a server looks for in one call.
+const MAX_VALUES: usize = 1 << 20;
 
 /// Stands for messages that may repeat a Secret.
 const LEFT_OUT: &str = "(left out, as it may repeat a Secret)";
@@ -179,9 +182,14 @@ impl RecordedCall {
 
     /// Without the values of Secrets that its request or its answer shows, and without copies of mounted files. A seed goes with them: a
     /// hook may have made a password of it; and an error, which may repeat a part of one.
-    #[must_use]
-    pub fn without_secrets<'a>(mut self, mounted: impl Iterator<Item = &'a [u8]>) -> Self {
-        let mut values = SecretValues::default();
+    ///
+    /// # Errors
+    /// There are too many values.
+    pub fn without_secrets<'a>(
+        mut self,
+        mounted: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Self, TooManyValues> {
+        let mut values = SecretValues::within(MAX_VALUES);
         let mut has_mounts = false;
         for text in mounted.filter_map(|file| std::str::from_utf8(file).ok()) {
             has_mounts = true;
@@ -193,13 +201,13 @@ impl RecordedCall {
             values.add(value);
         }
         if !values.has_secrets() && !has_mounts {
-            return self;
+            return Ok(self);
         }
-        let mut is_changed = false;
+        let (replacer, mut is_changed) = (values.replacer()?, false);
         for (text, value) in [(Some(&mut self.request), &mut request), (self.answer.as_mut(), &mut answer)] {
             if let (Some(text), Some(value)) = (text, value) {
                 let before = value.clone();
-                values.replace(value);
+                replacer.replace(value);
                 // Else it stays as it is, byte by byte.
                 if *value != before {
                     *text = value.to_string();
@@ -212,12 +220,12 @@ impl RecordedCall {
             is_changed |= self.answer.take().is_some();
         }
         if !values.has_secrets() && self.error.is_none() && !is_changed {
-            return self;
+            return Ok(self);
         }
         self.error = self.error.map(|_| LEFT_OUT.to_owned());
         self.seed = None;
         self.replaced = true;
-        self
+        Ok(self)
     }
 }
 
@@ -317,8 +325,8 @@ pub(crate) mod tests {
     #[test]
     fn a_call_without_secrets_stays_as_it_is() {
         let call = call(&json!({ "parent": { "kind": "Greeting" } }), &json!({ "children": [] }));
-        assert_eq!(call.clone().without_secrets(std::iter::empty()), call);
-        assert_eq!(call.clone().without_secrets([&b"other text"[..]].into_iter()), call);
+        assert_eq!(call.clone().without_secrets(std::iter::empty()).as_ref(), Ok(&call));
+        assert_eq!(call.clone().without_secrets([&b"other text"[..]].into_iter()), Ok(call));
     }
 
     #[test]
@@ -326,14 +334,14 @@ pub(crate) mod tests {
         let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" }, "data": { "k": "dG9wLXNlY3JldA==" } });
         let request = json!({ "parent": {}, "related": { "Secret.v1": { "s": secret } } });
         let answer = json!({ "children": [{ "kind": "ConfigMap", "data": { "url": "u:top-secret@h" } }] });
-        let hidden = call(&request, &answer).without_secrets(std::iter::empty());
+        let hidden = call(&request, &answer).without_secrets(std::iter::empty()).unwrap();
         let printed = RecordedLine::Call(Box::new(hidden.clone())).print();
         assert!(!printed.contains("top-secret") && !printed.contains("dG9wLXNlY3JldA"), "{printed}");
         assert!(hidden.replaced && hidden.seed.is_none());
         assert!(hidden.answer.is_some_and(|answer| answer.contains("u:replaced@h")));
         // A Secret that the hook makes.
         let made = json!({ "children": [{ "apiVersion": "v1", "kind": "Secret", "stringData": { "k": "top-secret" } }] });
-        let hidden = call(&json!({ "parent": {} }), &made).without_secrets(std::iter::empty());
+        let hidden = call(&json!({ "parent": {} }), &made).without_secrets(std::iter::empty()).unwrap();
         assert!(hidden.replaced && !hidden.answer.unwrap().contains("top-secret"));
         // An answer that is no JSON, and an error that repeats a value.
         let odd = RecordedCall {
@@ -341,12 +349,13 @@ pub(crate) mod tests {
             error: Some("no such user: top-secret".to_owned()),
             ..call(&request, &json!({}))
         };
-        let printed = RecordedLine::Call(Box::new(odd.without_secrets(std::iter::empty()))).print();
+        let printed = RecordedLine::Call(Box::new(odd.without_secrets(std::iter::empty()).unwrap())).print();
         assert!(!printed.contains("top-secret"), "{printed}");
         // A mounted file that the hook copies.
         let copied = json!({ "children": [{ "kind": "ConfigMap", "data": { "k": "a-mounted-token" } }] });
-        let hidden =
-            call(&json!({ "parent": {} }), &copied).without_secrets([&b"a-mounted-token\n"[..]].into_iter());
+        let hidden = call(&json!({ "parent": {} }), &copied)
+            .without_secrets([&b"a-mounted-token\n"[..]].into_iter())
+            .unwrap();
         assert!(hidden.replaced && !hidden.answer.unwrap().contains("a-mounted-token"));
     }
 

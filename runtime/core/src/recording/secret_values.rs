@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
+use crate::api::units::print_bytes;
 use crate::children::claims::{ATTACHED_BY, MADE_BY};
 use crate::json::hidden::is_secret;
 use crate::json::to_go_string;
@@ -23,13 +25,33 @@ const IDENTITY: [&str; 6] = ["apiVersion", "kind", "name", "namespace", "resourc
 const DATA: [&str; 2] = ["data", "stringData"];
 
 /// The values of some Secrets, as they are and in base64.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SecretValues {
     repeated: BTreeSet<String>,
+    bytes: usize,
+    max_bytes: usize,
     has_secrets: bool,
 }
 
+/// Replaces the values of Secrets.
+pub struct Replacer(AhoCorasick);
+
+/// There are more values than the server looks for.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the values of Secrets, in all forms in which they may be repeated, have more than {}, and are not looked for: record fewer \
+     parents, or use --with-secrets",
+    print_bytes(*.0 as u64)
+)]
+pub struct TooManyValues(usize);
+
 impl SecretValues {
+    /// `max_bytes`: of all values, each in the forms in which it may be repeated. To look for them takes some forty times as much
+    /// memory.
+    pub fn within(max_bytes: usize) -> Self {
+        Self { repeated: BTreeSet::new(), bytes: 0, max_bytes, has_secrets: false }
+    }
+
     /// Takes in the values of the Secrets that an object is, or holds.
     pub fn add(&mut self, object: &Value) {
         each(object, &mut |fields| {
@@ -38,7 +60,7 @@ impl SecretValues {
             }
             self.has_secrets = true;
             for value in values(fields, "data").into_iter().flatten().filter_map(Value::as_str) {
-                self.repeated.insert(value.to_owned());
+                self.insert(value);
                 let text = STANDARD.decode(value).ok().and_then(|bytes| String::from_utf8(bytes).ok());
                 if let Some(text) = text {
                     self.add_text(&text);
@@ -48,7 +70,17 @@ impl SecretValues {
                 self.add_text(text);
             }
         });
-        self.repeated.retain(|value| value.len() >= MIN_REPEATED);
+    }
+
+    /// Takes in one form of a value; once there are too many it is counted alone.
+    fn insert(&mut self, value: &str) {
+        if value.len() < MIN_REPEATED || self.repeated.contains(value) {
+            return;
+        }
+        self.bytes = self.bytes.saturating_add(value.len());
+        if self.bytes <= self.max_bytes {
+            self.repeated.insert(value.to_owned());
+        }
     }
 
     /// Whether a Secret was taken in.
@@ -59,15 +91,36 @@ impl SecretValues {
     /// Takes in a value: as it is, without blanks around it, and as the inside of a JSON text, as annotations repeat objects.
     pub fn add_text(&mut self, text: &str) {
         for text in [text, text.trim()] {
-            self.repeated.insert(STANDARD.encode(text));
+            self.insert(text);
+            // Its other forms are as long.
+            if self.bytes > self.max_bytes {
+                return;
+            }
+            self.insert(&STANDARD.encode(text));
             let value = json!(text);
             let printed = [value.to_string(), to_go_string(&value)];
             let inside = printed.iter().filter_map(|text| text.strip_prefix('"')?.strip_suffix('"'));
-            self.repeated.extend(inside.chain([text]).map(str::to_owned));
+            inside.for_each(|inside| self.insert(inside));
         }
-        self.repeated.retain(|value| value.len() >= MIN_REPEATED);
     }
 
+    /// # Errors
+    /// There are too many values.
+    pub fn replacer(&self) -> Result<Replacer, TooManyValues> {
+        let too_many = TooManyValues(self.max_bytes);
+        if self.bytes > self.max_bytes {
+            return Err(too_many);
+        }
+        // The longest first: a value may be a part of another one. Other kinds take far more memory.
+        let matcher = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .kind(Some(AhoCorasickKind::NoncontiguousNFA))
+            .build(&self.repeated);
+        matcher.map(Replacer).or(Err(too_many))
+    }
+}
+
+impl Replacer {
     /// Replaces the values of Secrets, their annotations but those that say who made them, and each text that repeats a value.
     pub fn replace(&self, object: &mut Value) {
         match object {
@@ -86,16 +139,15 @@ impl SecretValues {
                 }
             }
             Value::Array(items) => items.iter_mut().for_each(|item| self.replace(item)),
-            Value::String(text) => {
-                // The longest first: a value may be a part of another one.
-                let mut repeated: Vec<_> =
-                    self.repeated.iter().filter(|value| text.contains(&**value)).collect();
-                repeated.sort_by_key(|value| std::cmp::Reverse(value.len()));
-                for value in repeated {
-                    *text = text.replace(&**value, REPLACED);
-                }
+            Value::String(text) if self.0.is_match(&*text) => {
+                let mut replaced = String::new();
+                self.0.replace_all_with(text, &mut replaced, |_, _, into| {
+                    into.push_str(REPLACED);
+                    true
+                });
+                *text = replaced;
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 }
@@ -137,6 +189,8 @@ fn replace_values(fields: &mut Map<String, Value>) {
 mod tests {
     use super::*;
 
+    const MAX_BYTES: usize = 512 << 10;
+
     #[test]
     fn no_value_of_a_secret_is_left_wherever_it_is_repeated() {
         let secret = json!({
@@ -151,10 +205,10 @@ mod tests {
             "kind": "ConfigMap", "metadata": { "name": "top-secret" },
             "data": { "url": "https://u:top-secret@h", "ok": "yes" },
         });
-        let mut values = SecretValues::default();
+        let mut values = SecretValues::within(MAX_BYTES);
         values.add(&list);
         values.add(&copy);
-        let (mut list, mut copy) = (list, copy);
+        let (mut list, mut copy, values) = (list, copy, values.replacer().unwrap());
         values.replace(&mut list);
         values.replace(&mut copy);
         let found = format!("{list}{copy}");
@@ -184,11 +238,41 @@ mod tests {
     }
 
     #[test]
+    fn a_value_that_is_a_part_of_another_one_is_replaced_with_it() {
+        let mut values = SecretValues::within(MAX_BYTES);
+        for text in ["secret-of", "secret-of-all", "all-of-them"] {
+            values.add_text(text);
+        }
+        let mut text = json!("x secret-of-all-of-them, secret-of, all-of-them");
+        values.replacer().unwrap().replace(&mut text);
+        assert_eq!(text, "x replaced-of-them, replaced, replaced");
+    }
+
+    #[test]
+    fn there_are_values_up_to_a_bound() {
+        // Each of these has three forms: itself, and twice in base64 and in JSON what is the same.
+        let of = |bytes: usize| {
+            let mut values = SecretValues::within(MAX_BYTES);
+            values.add_text(&"x".repeat(bytes));
+            values
+        };
+        assert!(of(MAX_BYTES * 3 / 7 - 8).replacer().is_ok());
+        assert_eq!(of(MAX_BYTES * 3 / 7 + 8).replacer().err(), Some(TooManyValues(MAX_BYTES)));
+        let mut many = SecretValues::within(MAX_BYTES);
+        for number in 0..300_000 {
+            many.add_text(&format!("value-{number}"));
+        }
+        assert_eq!(many.replacer().err(), Some(TooManyValues(MAX_BYTES)));
+        assert!(many.repeated.iter().map(String::len).sum::<usize>() <= MAX_BYTES);
+    }
+
+    #[test]
     fn a_value_is_found_without_its_end_of_line_and_in_annotations() {
         let key = "-----BEGIN KEY-----\na&b\"c\n";
         let secret = json!({ "apiVersion": "v1", "kind": "Secret", "stringData": { "key": key } });
-        let mut values = SecretValues::default();
+        let mut values = SecretValues::within(MAX_BYTES);
         values.add(&secret);
+        let values = values.replacer().unwrap();
         let copy = json!({ "data": { "key": key, "trimmed": format!("x{}y", key.trim()) } });
         let applied = [copy.to_string(), to_go_string(&copy)];
         let mut all = json!({ "copy": copy, "annotations": applied });
