@@ -14,6 +14,9 @@ use crate::shorten_middle;
 /// Bytes of a path. Without a bound each of the members under a key of 500 KB would have a copy of it.
 const MAX_PATH: usize = 1024;
 
+/// Lists within lists of which another order is looked for. Each level reads all that is below it, and an object may have a hundred.
+const MAX_ORDERED_DEPTH: usize = 8;
+
 /// One place, and what stands there; a missing value is a null.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
@@ -53,16 +56,24 @@ impl Difference {
 /// # Guarantees
 /// Empty exactly if the two are the same to the API server, but for the order of a set.
 pub fn differences(wanted: &Value, found: &Value, lists: Option<&Lists>) -> Vec<Difference> {
-    let mut all = Vec::new();
+    let mut found_so_far = Differences::default();
     // Nearly always, and much cheaper.
     if !same(wanted, found) {
-        compare(&mut all, &mut String::new(), (wanted, found), lists);
+        compare(&mut found_so_far, &mut String::new(), (wanted, found), lists);
     }
-    all
+    found_so_far.all
+}
+
+/// Differences so far.
+#[derive(Default)]
+struct Differences {
+    all: Vec<Difference>,
+    /// Lists around the place that is compared.
+    depth: usize,
 }
 
 fn compare(
-    all: &mut Vec<Difference>,
+    all: &mut Differences,
     path: &mut String,
     (wanted, found): (&Value, &Value),
     lists: Option<&Lists>,
@@ -80,22 +91,24 @@ fn compare(
         (Value::Array(wanted), Value::Array(found)) => {
             let kind = lists.and_then(|lists| lists.kind.as_ref());
             let below = lists.and_then(Lists::item);
+            all.depth += 1;
             match Identity::of([wanted, found], kind) {
                 Some(by) => compare_named(all, path, by, (wanted, found), below),
                 None => compare_items(all, path, (wanted, found), below),
             }
+            all.depth -= 1;
         }
         _ if same(wanted, found) => {}
         _ => push(all, path, (wanted.clone(), found.clone()), Change::Value),
     }
 }
 
-fn push(all: &mut Vec<Difference>, path: &str, (wanted, found): (Value, Value), change: Change) {
-    all.push(Difference { path: path.to_owned(), wanted, found, change });
+fn push(differences: &mut Differences, path: &str, (wanted, found): (Value, Value), change: Change) {
+    differences.all.push(Difference { path: path.to_owned(), wanted, found, change });
 }
 
 fn compare_named(
-    all: &mut Vec<Difference>,
+    all: &mut Differences,
     path: &mut String,
     by: Identity<'_>,
     (wanted, found): (&[Value], &[Value]),
@@ -108,8 +121,7 @@ fn compare_named(
         at(path, &format!("[{}]", by.shown(name)), |path| match (of_wanted.get(name), of_found.get(name)) {
             (None, Some(found)) => push(all, path, (Value::Null, (*found).clone()), Change::ExtraItem),
             (wanted, found) => {
-                let or_null = |item: Option<&&Value>| item.copied().cloned().unwrap_or(Value::Null);
-                compare(all, path, (&or_null(wanted), &or_null(found)), below);
+                compare(all, path, (or_null(wanted), or_null(found)), below);
             }
         });
     }
@@ -119,14 +131,19 @@ fn compare_named(
     }
 }
 
+fn or_null<'a>(item: Option<&&'a Value>) -> &'a Value {
+    item.copied().unwrap_or(&Value::Null)
+}
+
 /// Items without names are compared by their places.
 fn compare_items(
-    all: &mut Vec<Difference>,
+    all: &mut Differences,
     path: &mut String,
     (wanted, found): (&[Value], &[Value]),
     below: Option<&Lists>,
 ) {
-    if wanted.len() == found.len() && !is_reordered(wanted, found) {
+    let may_be_reordered = all.depth <= MAX_ORDERED_DEPTH;
+    if wanted.len() == found.len() && !(may_be_reordered && is_reordered(wanted, found)) {
         for (i, pair) in wanted.iter().zip(found).enumerate() {
             at(path, &format!("[{i}]"), |path| compare(all, path, pair, below));
         }
@@ -319,6 +336,19 @@ mod tests {
         let deep = |value: u32| (0..400).fold(json!([value, value]), |inner, _| json!({ "member": inner }));
         let [first, second] = paths(&deep(1), &deep(2)).try_into().expect("two places");
         assert!(first.len() <= MAX_PATH && first != second, "{first}\n{second}");
+    }
+
+    /// Each level would read all below it once more.
+    #[test]
+    fn another_order_deep_in_lists_is_compared_by_place() {
+        let deep = |levels: usize, inner: Value| (0..levels).fold(inner, |inner, _| json!([0, inner]));
+        let changes = |levels: usize| {
+            let (one, other) = (deep(levels, json!([1, 2])), deep(levels, json!([2, 1])));
+            differences(&one, &other, None).into_iter().map(|it| it.change).collect::<Vec<_>>()
+        };
+        assert_eq!(changes(MAX_ORDERED_DEPTH - 1), [Change::Order]);
+        assert_eq!(changes(MAX_ORDERED_DEPTH), [Change::Value; 2]);
+        assert_eq!(changes(120), [Change::Value; 2]);
     }
 
     proptest! {

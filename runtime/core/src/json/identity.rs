@@ -55,11 +55,6 @@ impl<'a> Identity<'a> {
         items.iter().filter_map(move |item| Some((self.name(item)?, item)))
     }
 
-    /// The list as the map that it is at heart.
-    pub(super) fn members(self, items: &[Value]) -> Map<String, Value> {
-        self.named(items).map(|(name, item)| (name.into_owned(), item.clone())).collect()
-    }
-
     /// Whether the order of items has no meaning.
     pub(super) fn is_unordered(self) -> bool {
         matches!(self, Self::Kind(ListKind::Set))

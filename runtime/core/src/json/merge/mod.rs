@@ -73,10 +73,17 @@ fn arrays(observed: &[Value], last: &[Value], desired: &[Value], lists: Option<&
     else {
         return Value::Array(desired.to_vec());
     };
-    let (before, last, wanted) = (by.members(observed), by.members(last), by.members(desired));
-    let merged = objects(&before, Some(&last), &wanted, |_| lists.and_then(Lists::item));
-    let order = by.merged_order(observed, desired).into_iter();
-    Value::Array(order.filter_map(|name| merged.get(name.as_ref()).cloned()).collect())
+    let named = |items| by.named(items).collect::<BTreeMap<_, _>>();
+    let (before, last, wanted) = (named(observed), named(last), named(desired));
+    // An item that has a name is no null.
+    let item = |name: Cow<'_, str>| match (before.get(&name), wanted.get(&name)) {
+        (Some(existing), Some(wanted)) => {
+            Some(merge(existing, last.get(&name).copied(), wanted, lists.and_then(Lists::item)))
+        }
+        (Some(_), None) if last.contains_key(&name) => None,
+        (one, other) => one.or(other).map(|item| (*item).clone()),
+    };
+    Value::Array(by.merged_order(observed, desired).into_iter().filter_map(item).collect())
 }
 
 /// Whether a merge would leave `observed` as it is, as most do: no merged value is made to find that.
@@ -146,14 +153,13 @@ pub fn applied(observed: &Value, body: &Value, lists: Option<&Lists>) -> Value {
     let kind = lists.and_then(|lists| lists.kind.as_ref());
     match (observed, body) {
         (Value::Object(observed), Value::Object(body)) if kind != Some(&ListKind::Atomic) => {
-            let mut all = observed.clone();
-            for (name, value) in body {
+            let now = |(name, now): (&String, &Value)| {
                 let below = lists.and_then(|lists| lists.member(name));
-                let value =
-                    observed.get(name).map_or_else(|| value.clone(), |now| applied(now, value, below));
-                all.insert(name.clone(), value);
-            }
-            Value::Object(all)
+                (name.clone(), body.get(name).map_or_else(|| now.clone(), |body| applied(now, body, below)))
+            };
+            let new = body.iter().filter(|(name, _)| !observed.contains_key(*name));
+            let new = new.map(|(name, value)| (name.clone(), value.clone()));
+            Value::Object(observed.iter().map(now).chain(new).collect())
         }
         (Value::Array(observed), Value::Array(body)) => {
             let kind = kind.filter(|kind| **kind != ListKind::Atomic);
@@ -165,10 +171,11 @@ pub fn applied(observed: &Value, body: &Value, lists: Option<&Lists>) -> Value {
 }
 
 fn items(by: Identity<'_>, observed: &[Value], body: &[Value], lists: Option<&Lists>) -> Value {
-    let (before, wanted) = (by.members(observed), by.members(body));
-    let item = |name: Cow<'_, str>| match (before.get(&*name), wanted.get(&*name)) {
+    let named = |items| by.named(items).collect::<BTreeMap<_, _>>();
+    let (before, wanted) = (named(observed), named(body));
+    let item = |name: Cow<'_, str>| match (before.get(&name), wanted.get(&name)) {
         (Some(before), Some(wanted)) => Some(applied(before, wanted, lists.and_then(Lists::item))),
-        (one, other) => one.or(other).cloned(),
+        (one, other) => one.or(other).map(|item| (*item).clone()),
     };
     Value::Array(by.merged_order(observed, body).into_iter().filter_map(item).collect())
 }
