@@ -66,7 +66,7 @@ pub struct Settings {
     pub mount_memory: u64,
     /// Bytes that reconciles and their traces may take; what the cgroup's limit leaves when absent.
     pub memory_budget: Option<u64>,
-    /// Bytes that caches may take; half of the cgroup's limit when absent.
+    /// Bytes that caches may take; half of the cgroup's limit, or of the machine's memory, when absent.
     pub cache_budget: Option<u64>,
     pub modules: ModuleSettings,
     pub kept: KeptBounds,
@@ -322,7 +322,9 @@ fn cache_budget(settings: &Settings) -> CacheBudget {
     if let Some(bytes) = bytes {
         tracing::info!(bytes, "cache budget");
     } else {
-        tracing::info!("there is no cache budget: neither --cache-budget nor the cgroup sets one");
+        tracing::info!(
+            "there is no cache budget: --cache-budget is not set, and the system states no memory"
+        );
     }
     CacheBudget::new(bytes)
 }

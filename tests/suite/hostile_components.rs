@@ -4,13 +4,20 @@
 //! piece of a list at a time. What a component hands over by itself is in the sandbox's tests of preview 2. Those that are no hook
 //! have components among them.
 
+use std::time::{Duration, Instant};
+
+use acceptance::api::CONFIG_MAP;
 use acceptance::expected_messages;
 use acceptance::fixture::Fixture;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::hostile_hooks::{self, MEMORY, MEMORY_FOR_LARGE_ANSWERS, do_no_harm};
+use crate::attacks::form;
+use crate::attacks::measure::{health_p99, with_probes};
+use crate::hostile_hooks::{self, AT_ONCE, MEMORY, MEMORY_FOR_LARGE_ANSWERS, do_no_harm};
 use crate::hostile_loops;
+use crate::leader_election::{elect, leases, until_leads};
+use crate::scripts::until_loaded;
 use crate::table::{Code, Row};
 use crate::wasm;
 
@@ -63,15 +70,81 @@ pub(crate) async fn components_that_keep_the_host_busy_do_no_harm(test: &mut Fix
 /// Components that have the host poll for them, without the adapter: a list of more pollables than there may be, and as many
 /// as there may be without an end.
 fn polls() -> [Result<Row>; 2] {
-    let polls = |entries: &str| Ok(Code::Component(wat::parse_str(POLLS.replace("ENTRIES", entries))?));
-    let too_many =
-        "the hook was stopped in main: it polls 60000 pollables at once and may poll 1000: poll fewer";
+    let polls = |entries| Ok(Code::Component(polls_of(entries)?));
+    let too_many = "the hook was stopped in main: it has more than 10000 handles at once";
     let budget = 100_000_000;
     let used_up = expected_messages::instructions(budget, "main");
     [
-        polls("60000").map(|code| Row::fails("poll-of-many", code, too_many)),
-        polls("1000").map(|code| Row::fails("poll-loop", code, &used_up).limited("instructions", budget)),
+        polls(60_000).map(|code| Row::fails("poll-of-many", code, too_many)),
+        polls(1000).map(|code| Row::fails("poll-loop", code, &used_up).limited("instructions", budget)),
     ]
+}
+
+/// A component that polls so many pollables at once, again and again.
+fn polls_of(entries: u32) -> Result<Vec<u8>> {
+    Ok(wat::parse_str(POLLS.replace("ENTRIES", &entries.to_string()))?)
+}
+
+/// The leader renews its Lease every two seconds.
+const MAX_SECONDS_BETWEEN_RENEWALS: f64 = 6.0;
+
+/// A server that stops waits for its reconciles, and for no call of a hook.
+const MAX_SECONDS_TO_END: f64 = 5.0;
+
+pub(crate) async fn components_that_poll_delay_neither_lease_nor_probes_nor_the_end(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.define_kind().await?;
+    for entries in [60_000, 1000] {
+        test.store(&format!("polls-{entries}"), &polls_of(entries)?).await?;
+    }
+    test.server().flag(AT_ONCE);
+    let standby = elect(test);
+    drop(standby);
+    let probes = with_probes(test)?;
+    test.serve()?;
+    until_leads(test.server()).await?;
+    for number in 0..4 {
+        let (row, entries) = (format!("polls-{number}"), if number % 2 == 0 { 60_000 } else { 1000 });
+        let hook = test.hook(&format!("polls-{entries}"));
+        let hook = hook.limited("instructions", 100_000_000_000_u64).limited("timeout", "60s");
+        let name = format!("{}-{row}", test.name());
+        let controller = test.controller().renamed(&name).of_parents_with("row", &row);
+        test.host(controller.making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
+        until_loaded(test, &name).await?;
+        for parent in 0..3 {
+            test.create(test.parent(&format!("{row}-{parent}")).labelled("row", &row)).await?;
+        }
+    }
+    let (longest, health) = health_p99(probes, longest_renewal(test)).await?;
+    let longest = longest.as_secs_f64();
+    test.at_most(
+        "the longest time between renewals of the Lease",
+        longest,
+        "s",
+        MAX_SECONDS_BETWEEN_RENEWALS,
+    )?;
+    test.at_most("p99 of /healthz", health.as_secs_f64() * 1000.0, "ms", 100.0)?;
+    let start = Instant::now();
+    let ended = test.server().stop().await?;
+    ensure!(ended.success(), "{ended}");
+    test.at_most("SIGTERM to the server's end", start.elapsed().as_secs_f64(), "s", MAX_SECONDS_TO_END)
+}
+
+/// The longest time in which the Lease stays as it is.
+async fn longest_renewal(test: &Fixture) -> Result<Duration> {
+    let (start, mut longest) = (Instant::now(), Duration::ZERO);
+    let (mut renewed, mut version) = (start, String::new());
+    while start.elapsed() < form(Duration::from_secs(10), Duration::from_mins(1)) {
+        let lease = leases(test).get("metacontroller").await?;
+        let now = lease["metadata"]["resourceVersion"].to_string();
+        if now != version {
+            (renewed, version) = (Instant::now(), now);
+        }
+        longest = longest.max(renewed.elapsed());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(longest)
 }
 
 pub(crate) async fn answers_of_components_that_are_none_do_no_harm(test: &mut Fixture) -> Result<()> {

@@ -6,7 +6,8 @@
 //! | rows | why |
 //! |---|---|
 //! | `trap`, `table-bomb` | a script has no such instructions |
-//! | `socket-flood`, `huge-random` | the interpreters offer no such functions |
+//! | `socket-flood` | the interpreters offer no such functions |
+//! | `huge-random` in JavaScript | a random number has its size |
 //! | `exit`, `opens` in JavaScript | the interpreter offers no process and no files |
 //! | `spaces`, `half`, `two`, `no-text`, `twice` | the interpreter prints the answer |
 //! | `pieces` and its kin | the interpreter writes |
@@ -28,11 +29,10 @@ use crate::hostile_loops;
 use crate::table::{Code, Row};
 
 /// Rows of modules that no script has.
-const OF_MODULES: [&str; 17] = [
+const OF_MODULES: [&str; 16] = [
     "trap",
     "table-bomb",
     "socket-flood",
-    "huge-random",
     "spaces",
     "half",
     "two",
@@ -49,7 +49,7 @@ const OF_MODULES: [&str; 17] = [
 ];
 
 /// Rows of modules that Python alone has.
-const NOT_IN_JAVASCRIPT: [&str; 2] = ["exit", "opens"];
+const NOT_IN_JAVASCRIPT: [&str; 3] = ["huge-random", "exit", "opens"];
 
 /// How long the server is suspended: longer than a call may take.
 const SUSPEND_DURATION: Duration = Duration::from_secs(4);
@@ -194,6 +194,10 @@ const CHILD: [&str; 2] = [
 /// Ends its process.
 const EXIT: &str = "import os\n\ndef sync(request):\n    os._exit(3)\n";
 
+/// Wants more random bytes than it may have memory.
+const HUGE_RANDOM: &str =
+    "import os\n\ndef sync(request):\n    while True:\n        os.urandom(2147483647)\n";
+
 /// Opens the one file of its mount again and again.
 const OPENS: &str =
     "import os\n\ndef sync(request):\n    while True:\n        os.open('/mnt/mounted/text', os.O_RDONLY)\n";
@@ -271,6 +275,7 @@ fn rows(test: &Fixture, language: &'static str, number: usize) -> Vec<Row> {
         Row::answers("looks", script(language, LOOKS[number]), found()[number].clone()).mounting("mounted"),
     );
     if language == "python" {
+        rows.push(Row::fails("huge-random", script(language, HUGE_RANDOM), "the hook wanted "));
         rows.push(Row::fails("exit", script(language, EXIT), "the script failed: it said nothing"));
         rows.push(Row::fails("opens", script(language, OPENS), NO_FREE_KEYS).mounting("mounted"));
     }

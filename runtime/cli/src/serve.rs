@@ -45,7 +45,7 @@ pub struct Serve {
     /// Memory that reconciles may take at once, with the traces of --trace-memory-max; when absent three quarters of what the cgroup's memory limit leaves beside mounts and a compilation, or 512Mi without a limit. One reconcile may have three quarters of what traces leave.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory_budget: Option<u64>,
-    /// Memory that the caches of all watched objects may take; when absent half of the cgroup's memory limit, or any without a limit. Beyond it the controllers of the largest kind stop, with the reason `CacheTooLarge`.
+    /// Memory that the caches of all watched objects may take; when absent half of the cgroup's memory limit, or of the machine's memory without a limit. Beyond it the controllers of the largest kind stop, with the reason `CacheTooLarge`.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub cache_budget: Option<u64>,
     /// Children that an answer may have.

@@ -1,4 +1,4 @@
-//! Defaults of the budgets of memory and of caches, from the cgroup's memory limit.
+//! Defaults of the budgets of memory and of caches, from the cgroup's memory limit, or the machine's memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,11 @@ pub(crate) fn default_budget(others: u64) -> u64 {
     budget(limit(|path| fs::read_to_string(path).ok()), others)
 }
 
-/// The bytes that all caches may take, of the limit of this process' cgroup; `None` without a limit.
+/// The bytes that all caches may take, of the limit of this process' cgroup, or of the machine's memory. `None`: the system says
+/// neither.
 pub(crate) fn default_cache_budget() -> Option<u64> {
-    limit(|path| fs::read_to_string(path).ok()).map(cache_budget)
+    let read = |path: &Path| fs::read_to_string(path).ok();
+    limit(read).or_else(|| memory_of_machine(read)).map(cache_budget)
 }
 
 /// Half of the limit: caches hold what they have all the time, while reconciles seldom take all of their budget, and compilations
@@ -46,6 +48,13 @@ fn limit(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
         files.filter_map(|path: PathBuf| read(&path)?.trim().parse().ok()).collect::<Vec<u64>>()
     });
     limits.filter(|limit| *limit < NO_LIMIT).min()
+}
+
+/// The machine's memory, in a line like `MemTotal:  24602544 kB`.
+fn memory_of_machine(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+    let figures = read(Path::new("/proc/meminfo"))?;
+    let total = figures.lines().find_map(|line| line.strip_prefix("MemTotal:")?.strip_suffix("kB"))?;
+    total.trim().parse().ok().map(|kib: u64| kib << 10)
 }
 
 /// The path in a line like `0::/path` of version 2, or `4:memory:/path` of version 1.
@@ -105,6 +114,18 @@ mod tests {
         ] {
             assert_eq!(limit_of(&files), limit.map(|mib: u64| mib * MIB), "{what}");
         }
+    }
+
+    #[test]
+    fn the_memory_of_a_machine_is_read() {
+        let of = |text: &str| {
+            memory_of_machine(|path| (path == Path::new("/proc/meminfo")).then(|| text.to_owned()))
+        };
+        assert_eq!(of("MemTotal:       24602544 kB\nMemFree:         1024 kB\n"), Some(24_602_544 << 10));
+        for odd in ["", "MemTotal:\n", "MemTotal: many kB\n", "MemTotal: -1 kB\n", "MemFree: 1 kB\n"] {
+            assert_eq!(of(odd), None, "{odd}");
+        }
+        assert!(default_cache_budget().is_some(), "each system that the server runs on says one");
     }
 
     #[test]

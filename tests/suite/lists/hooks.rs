@@ -26,6 +26,7 @@ pub(super) fn of_bounds() -> Vec<Test> {
         hostile_components::{
             answers_of_components_that_are_too_large_do_no_harm,
             answers_of_components_that_are_none_do_no_harm,
+            components_that_poll_delay_neither_lease_nor_probes_nor_the_end,
             components_that_run_wild_do_no_harm,
             many_components_that_loop_at_their_ceilings_take_turns,
             components_that_keep_the_host_busy_do_no_harm,

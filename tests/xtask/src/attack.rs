@@ -1,5 +1,5 @@
 //! `cargo xtask attack`: builds the server, optimized, and lets the experiments of the suite attack it. What needs no cluster
-//! goes first: the tests of the sandbox.
+//! goes first: the tests of the sandbox, and of the turns of its calls.
 
 use std::process::Command;
 use std::{env, io};
@@ -11,6 +11,9 @@ use clap::Args;
 
 use crate::cargo::{cargo, exec, run as run_cargo};
 use crate::{guests, runners};
+
+/// The tests with a paused clock of how long loops of other controllers keep a call waiting.
+const TURNS: &str = "hook::wasm::run::turns::";
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -39,6 +42,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let mut sandbox = cargo(&["test", "--workspace", "--test", "sandbox", "--"]);
         // The table alone, or the list, goes to the standard output.
         run_cargo(sandbox.args(&options.names).stdout(io::stderr()))?;
+        if options.names.is_empty() {
+            let mut turns = cargo(&["test", "--workspace", "--lib", "--", TURNS]);
+            run_cargo(turns.stdout(io::stderr()))?;
+        }
     }
     let mut suite = cargo(&["test", "--workspace", "--test", "suite", "--", "--attack"]);
     if env::var_os("METAHOOK_BIN").is_none() {
