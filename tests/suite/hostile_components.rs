@@ -128,7 +128,8 @@ pub(crate) async fn components_that_poll_delay_neither_lease_nor_probes_nor_the_
     let start = Instant::now();
     let ended = test.server().stop().await?;
     ensure!(ended.success(), "{ended}");
-    test.at_most("SIGTERM to the server's end", start.elapsed().as_secs_f64(), "s", MAX_SECONDS_TO_END)
+    test.at_most("SIGTERM to the server's end", start.elapsed().as_secs_f64(), "s", MAX_SECONDS_TO_END)?;
+    test.server().start()
 }
 
 /// The longest time in which the Lease stays as it is.
