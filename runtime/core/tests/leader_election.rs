@@ -27,9 +27,9 @@ enum Happens {
     GiveUp(usize),
     /// A person edits the Lease's labels.
     Edit,
-    /// A person deletes the Lease, when each candidate that runs has seen it.
+    /// A person deletes the Lease, when each candidate that runs has read it.
     Delete,
-    /// A candidate ends, and a new one starts, which has seen nothing.
+    /// A candidate ends, and a new one starts, which has read nothing.
     Restart(usize),
 }
 

@@ -81,7 +81,7 @@ pub enum Step {
     Create(Record),
     /// Succeeds only where the Lease still has this version.
     Update(Record, String),
-    /// Another one leads.
+    /// Another server leads, or may still lead although there is no Lease.
     Wait,
     /// This process led, and does no longer: it never leads again.
     Lost,
@@ -92,13 +92,15 @@ pub enum Step {
 /// # Guarantees
 /// At most one of the participants that use one Lease with one `Timing` [may write](Self::may_write) at any moment,
 /// however late requests and answers are, as long as the API server compares versions and no clock runs 1.2 times as
-/// fast as another. This holds, too, where the Lease is deleted.
+/// fast as another. This holds also where a client deletes the Lease, unless the Lease is made and deleted again between
+/// two reads of a candidate, which then both find none.
 #[derive(Debug)]
 pub struct LeaderElector {
     identity: String,
     timing: Timing,
     /// The Lease, and when this version of it was seen first.
     seen: Option<(Lease, Duration)>,
+    /// Where the last read found no Lease: since when there has been none.
     absent: Option<Absence>,
     /// `seen` is what the API server answered last, so that it can be written over.
     is_current: bool,
@@ -109,14 +111,15 @@ pub struct LeaderElector {
 /// There is no Lease, as reads found without a long pause between them.
 #[derive(Debug)]
 struct Absence {
-    /// The last record of the Lease, where one was seen.
+    /// The last record of the Lease, where a read found one.
     gone: Option<Record>,
     since: Duration,
     read: Duration,
 }
 
 impl Absence {
-    /// How long there has been no Lease, as far as this process knows.
+    /// How long there has been no Lease, as far as this process knows. Reads that are closer together than the duration of a Lease
+    /// count as one row, so that an API server that answers slowly does not restart the count.
     fn lasts(&self, now: Duration, timing: Timing) -> Duration {
         let is_known = now.saturating_sub(self.read) < timing.lease;
         if is_known { now.saturating_sub(self.since) } else { Duration::ZERO }

@@ -44,7 +44,7 @@ fn a_lease_that_is_missing_is_created_when_its_holder_would_have_ended() {
     assert!(!a.may_write(secs(115)), "not before it is stored");
 }
 
-/// Somebody may have made and deleted it meanwhile.
+/// A client may have created and deleted the Lease meanwhile.
 #[test]
 fn the_absence_of_a_lease_counts_anew_after_a_pause() {
     let mut a = elector("a");

@@ -74,6 +74,8 @@ struct ElectionClock {
 struct Logged {
     holder: Option<String>,
     leads: bool,
+    /// There is no Lease.
+    absent: bool,
     problem: Option<String>,
 }
 
@@ -197,9 +199,15 @@ impl LeaderElection {
                             self.elector.failed();
                             self.log_problem(&error);
                         }
-                        (Step::Read, Ok(lease)) => self.elector.observe(lease, now),
+                        (Step::Read, Ok(lease)) => {
+                            self.log_absence(lease.is_none());
+                            self.elector.observe(lease, now);
+                        }
                         (_, Ok(None)) => self.elector.failed(),
-                        (_, Ok(Some(lease))) => self.elector.wrote(lease, sent, now),
+                        (_, Ok(Some(lease))) => {
+                            self.logged.absent = false;
+                            self.elector.wrote(lease, sent, now);
+                        }
                     }
                     self.tell();
                     if failed || step != Step::Read {
@@ -225,6 +233,18 @@ impl LeaderElection {
             if let Some(holder) = holder {
                 tracing::info!(lease = %self.lease, leader = holder, "new leader elected");
             }
+        }
+    }
+
+    /// Logs once that there is no Lease, for which a server that does not lead waits.
+    fn log_absence(&mut self, is_absent: bool) {
+        let was_absent = std::mem::replace(&mut self.logged.absent, is_absent);
+        if is_absent && !was_absent && self.elector.write_until().is_none() {
+            let seconds = self.timing.lease.as_secs();
+            tracing::info!(
+                lease = %self.lease,
+                "there is no Lease: waiting for {seconds} s, in which its last holder may still write"
+            );
         }
     }
 

@@ -140,7 +140,8 @@ async fn a_lease_is_given_up_after_a_renewal_that_the_end_interrupts() {
     let (read, write) = (format!("GET {lease}"), format!("PUT {lease}"));
     let expected = [&read, &format!("POST {LEASES}"), &write, &write, &read, &write];
     let sent = requests.take();
-    // It reads until a Lease that is missing has been so for long.
+    // It reads until there has been no Lease for 15 s.
+    assert!(sent.iter().take(8).all(|request| *request == read), "{sent:?}");
     assert_eq!(sent.iter().skip(8).collect::<Vec<_>>(), expected);
 }
 
