@@ -188,7 +188,7 @@ pub fn written_out(found: usize) -> String {
 
 pub fn start_work(found: usize) -> String {
     format!(
-        "each call of the module begins with {found} steps of the host (imports, data, elements of tables, globals), and 400000 are allowed: lay its first data together, or write it in the module"
+        "each call of the module begins with {found} steps of the host (imports, functions, data, elements of tables, globals), and 400000 are allowed: lay its first data together, write it in the module, or instantiate it less often"
     )
 }
 

@@ -254,7 +254,7 @@ impl Recorder {
         }
         if self.ending.lost > 0 {
             remarks.push(format!(
-                "{} lines are lost: the server had no room for them, or they are larger than 1 MiB",
+                "{} lines are lost: the server had no room for them, a request or an answer is larger than 1 MiB or has very many values, or, without --with-secrets, Secrets have too many values",
                 self.ending.lost
             ));
         }

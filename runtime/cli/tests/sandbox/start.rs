@@ -37,7 +37,7 @@ async fn a_start_beyond_the_bound_is_refused_by_name() {
     assert_eq!(error, ModuleError::Start { found: 400_002, bound: 400_000 });
     assert_eq!(
         error.to_string(),
-        "each call of the module begins with 400002 steps of the host (imports, data, elements of tables, globals), and 400000 are allowed: lay its first data together, or write it in the module"
+        "each call of the module begins with 400002 steps of the host (imports, functions, data, elements of tables, globals), and 400000 are allowed: lay its first data together, write it in the module, or instantiate it less often"
     );
 }
 

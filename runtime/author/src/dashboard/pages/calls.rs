@@ -59,7 +59,9 @@ fn missing(RecordedCalls { gaps, lost, .. }: &RecordedCalls) -> Option<String> {
     });
     let lost = (*lost > 0).then(|| {
         let lost = counted(*lost, "call or reconcile is", "calls and reconciles are");
-        format!("{lost} not shown: the server had no room for them, or a request is larger than 1 MiB.")
+        format!(
+            "{lost} not shown: the server had no room for them, a request or an answer is larger than 1 MiB or has very many values, or Secrets have too many values."
+        )
     });
     let missing: Vec<_> = [gaps, lost].into_iter().flatten().collect();
     (!missing.is_empty()).then(|| missing.join(" "))
@@ -91,7 +93,7 @@ fn without_calls(trace: &ReconcileTrace) -> &'static str {
     if trace.left_out == 0 && !trace.steps.iter().any(is_call) {
         return "No hook was called.";
     }
-    "The recording does not have the calls: they began before it, or their requests are larger than 1 MiB."
+    "The recording does not have the calls: they began before it, the server had no room for them, a request or an answer is larger than 1 MiB or has very many values, or Secrets have too many values."
 }
 
 fn shown(ShownCall { call, request, answer, changed }: &ShownCall, id: &str) -> Markup {

@@ -80,7 +80,7 @@ pub enum ModuleError {
     )]
     Types { found: u64, bound: u64 },
     #[error(
-        "each call of the module begins with {found} steps of the host (imports, data, elements of tables, globals), and {bound} are allowed: lay its first data together, or write it in the module"
+        "each call of the module begins with {found} steps of the host (imports, functions, data, elements of tables, globals), and {bound} are allowed: lay its first data together, write it in the module, or instantiate it less often"
     )]
     Start { found: u64, bound: u64 },
     #[error("the module has {0} tables, and a hook has one: build with --target wasm32-wasip1")]
