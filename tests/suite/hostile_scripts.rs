@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `trap`, `table-bomb` | a script has no such instructions |
 //! | `socket-flood` | the interpreters offer no such functions |
-//! | `huge-random` in JavaScript | a random number has its size |
+//! | `huge-random` in JavaScript | a script gets one number at a time |
 //! | `exit`, `opens` in JavaScript | the interpreter offers no process and no files |
 //! | `spaces`, `half`, `two`, `no-text`, `twice` | the interpreter prints the answer |
 //! | `pieces` and its kin | the interpreter writes |

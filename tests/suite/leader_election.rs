@@ -83,12 +83,17 @@ async fn two_servers(test: &mut Fixture) -> Result<Servers> {
     Ok(Servers { first, standby, second, metrics, probes })
 }
 
-/// From its next start on the test's server is elected. One more server like it, not started.
-pub(crate) fn elect(test: &mut Fixture) -> Server {
+/// From its next start on the test's server takes part in an election.
+pub(crate) fn flags_of_election(test: &mut Fixture) {
     let namespace = format!("--leader-election-namespace={}", test.name());
     for flag in ["--leader-election", &namespace] {
         test.server().flag(flag);
     }
+}
+
+/// The test's server takes part in an election, and so does one more server like it, which is not started.
+pub(crate) fn elect(test: &mut Fixture) -> Server {
+    flags_of_election(test);
     test.second_server()
 }
 

@@ -15,6 +15,7 @@ use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 
 use crate::attacks::form;
+use crate::leader_election::elect;
 
 const ACQUIRED: &str = "Successfully acquired lease";
 
@@ -102,11 +103,7 @@ async fn two_servers(test: &mut Fixture) -> Result<Servers> {
         proxies.push(proxy);
     }
     let proxies: [Proxy; 2] = proxies.try_into().ok().context("not two")?;
-    let namespace = format!("--leader-election-namespace={}", test.name());
-    for flag in ["--leader-election", &namespace] {
-        test.server().flag(flag);
-    }
-    let mut second = test.second_server();
+    let mut second = elect(test);
     test.server().reach_by(proxies[0].kubeconfig());
     second.reach_by(proxies[1].kubeconfig());
     test.serve()?;

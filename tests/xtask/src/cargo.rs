@@ -1,7 +1,7 @@
 //! Cargo in this workspace, as a person in a shell runs it.
 
 use std::env;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::iter;
 use std::ops::AddAssign;
 use std::os::unix::process::CommandExt;
@@ -100,11 +100,16 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
 
 /// Runs tests, passes on what they print, and sums up how they ended; whether all is well.
 pub(crate) fn run_tests(command: &mut Command) -> Result<(Counts, bool)> {
+    run_tests_to(command, &mut io::stdout())
+}
+
+/// Runs tests, passes on to `out` what they print, and sums up how they ended; whether all is well.
+pub(crate) fn run_tests_to(command: &mut Command, out: &mut impl Write) -> Result<(Counts, bool)> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run cargo")?;
     let mut sum = Counts::default();
     for line in child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
         let line = line.context("cannot read what cargo test prints")?;
-        println!("{line}");
+        writeln!(out, "{line}").context("cannot print what cargo test prints")?;
         sum += Counts::of_line(&line).unwrap_or_default();
     }
     let status = child.wait().context("cannot wait for cargo")?;
