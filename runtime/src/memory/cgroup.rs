@@ -18,8 +18,8 @@ pub(crate) fn default_budget(others: u64) -> u64 {
     budget(limit(|path| fs::read_to_string(path).ok()), others)
 }
 
-/// The bytes that all caches may take, of the limit of this process' cgroup, or of the machine's memory. `None`: the system says
-/// neither.
+/// The bytes that all caches may take, of the limit of this process' cgroup, or of the machine's memory. `None`: the system
+/// states neither.
 pub(crate) fn default_cache_budget() -> Option<u64> {
     let read = |path: &Path| fs::read_to_string(path).ok();
     limit(read).or_else(|| memory_of_machine(read)).map(cache_budget)
@@ -125,7 +125,7 @@ mod tests {
         for odd in ["", "MemTotal:\n", "MemTotal: many kB\n", "MemTotal: -1 kB\n", "MemFree: 1 kB\n"] {
             assert_eq!(of(odd), None, "{odd}");
         }
-        assert!(default_cache_budget().is_some(), "each system that the server runs on says one");
+        assert!(default_cache_budget().is_some(), "each system that the server runs on states one");
     }
 
     #[test]

@@ -324,7 +324,7 @@ async fn of_a_million_pieces_the_first_are_written() {
     assert_eq!(run(body, limits()).await.answer.unwrap(), b"ok\n".repeat(1024));
 }
 
-/// One memory, a thousand times over: 61 MB, of which the log takes a mebibyte.
+/// The log takes 1 MiB of 61 MB: one memory, a thousand times.
 #[tokio::test]
 async fn the_log_takes_a_mebibyte_at_once() {
     let pieces = |fd: u32, then: &str| {

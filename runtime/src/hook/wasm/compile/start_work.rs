@@ -27,8 +27,8 @@ const PAGE_STEPS: u64 = 160;
 /// Elements of a table that are cleared in one step.
 const ELEMENTS_PER_STEP: u64 = 16;
 
-/// Functions whose records are made in one step, once the program asks for them: 32 bytes each, in each instance, which no limit of
-/// memory counts. All instances of a call have 25 MiB of them.
+/// Functions whose records are made in one step, once the program asks for them: 32 bytes each, in each instance, which no
+/// limit of memory counts. All instances of a call may have some 24 MiB of them at most.
 const FUNCTIONS_PER_STEP: u64 = 2;
 
 /// Bytes of a page of the machine.

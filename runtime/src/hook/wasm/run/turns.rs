@@ -17,8 +17,8 @@ use super::watchdog::{GRACE, Watch};
 const HELD_BACK_FACTOR: u32 = 10;
 const MAX_HELD_BACK: Duration = Duration::from_mins(5);
 
-/// Time of the processor after which a slice is too long, whatever the call's timeout: the longest ones that are known, a memory of
-/// 512 MiB that one instruction fills, take less than a third of it.
+/// Processor time after which a slice is too long, whatever the call's timeout. The longest slice of an honest call, in which
+/// one instruction fills a memory of 512 MiB, takes less than a third of it.
 const MAX_BUSY: Duration = Duration::from_secs(1);
 
 /// A controller is held back for so long where others needed the instance of its call.
@@ -78,7 +78,7 @@ impl CallTurns {
         Ran { ended, longest_slice: run.longest, turns: self }
     }
 
-    /// The call kept its thread for so long, and did not give way. Returns how long its controller waits.
+    /// Holds the controller back, because its call kept its thread for so long.
     fn hold_back(&self, busy: Duration) {
         let pause = (busy * HELD_BACK_FACTOR).min(MAX_HELD_BACK);
         self.begun.hold_back(pause);
