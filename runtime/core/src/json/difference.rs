@@ -1,7 +1,7 @@
 //! Differences between two values, by path.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
@@ -14,8 +14,15 @@ use crate::shorten_middle;
 /// Bytes of a path. Without a bound each of the members under a key of 500 KB would have a copy of it.
 const MAX_PATH: usize = 1024;
 
-/// Lists within lists of which another order is looked for. Each level reads all that is below it, and an object may have a hundred.
+/// Depth of nested lists down to which another order is looked for. Each level reads all that is below it, and an object may
+/// have a hundred levels.
 const MAX_ORDERED_DEPTH: usize = 8;
+
+/// Differences of two values. Each has a path, which is many times as long as a small value.
+const MAX_DIFFERENCES: usize = 10_000;
+
+/// Stands for the differences beyond them. Its values are hashes of both sides.
+const FURTHER_PLACES: &str = "(further places)";
 
 /// One place, and what stands there; a missing value is a null.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,12 +63,18 @@ impl Difference {
 /// # Guarantees
 /// Empty exactly if the two are the same to the API server, but for the order of a set.
 pub fn differences(wanted: &Value, found: &Value, lists: Option<&Lists>) -> Vec<Difference> {
-    let mut found_so_far = Differences::default();
+    let mut differences = Differences::default();
     // Nearly always, and much cheaper.
     if !same(wanted, found) {
-        compare(&mut found_so_far, &mut String::new(), (wanted, found), lists);
+        compare(&mut differences, &mut String::new(), (wanted, found), lists);
     }
-    found_so_far.all
+    let Differences { mut all, left_out, .. } = differences;
+    if left_out {
+        let print = |value| Fingerprint::of(to_go_string(value).as_bytes()).to_string().into();
+        let path = FURTHER_PLACES.to_owned();
+        all.push(Difference { path, wanted: print(wanted), found: print(found), change: Change::Value });
+    }
+    all
 }
 
 /// Differences so far.
@@ -70,10 +83,12 @@ struct Differences {
     all: Vec<Difference>,
     /// Lists around the place that is compared.
     depth: usize,
+    /// There are more than [`MAX_DIFFERENCES`].
+    left_out: bool,
 }
 
 fn compare(
-    all: &mut Differences,
+    differences: &mut Differences,
     path: &mut String,
     (wanted, found): (&Value, &Value),
     lists: Option<&Lists>,
@@ -85,49 +100,54 @@ fn compare(
                 let dot = if path.is_empty() { "" } else { "." };
                 let below = lists.and_then(|lists| lists.member(name));
                 let pair = (member(wanted, name), member(found, name));
-                at(path, &format!("{dot}{name}"), |path| compare(all, path, pair, below));
+                at(path, &format!("{dot}{name}"), |path| compare(differences, path, pair, below));
             }
         }
         (Value::Array(wanted), Value::Array(found)) => {
             let kind = lists.and_then(|lists| lists.kind.as_ref());
             let below = lists.and_then(Lists::item);
-            all.depth += 1;
+            differences.depth += 1;
             match Identity::of([wanted, found], kind) {
-                Some(by) => compare_named(all, path, by, (wanted, found), below),
-                None => compare_items(all, path, (wanted, found), below),
+                Some(by) => compare_named(differences, path, by, (wanted, found), below),
+                None => compare_items(differences, path, (wanted, found), below),
             }
-            all.depth -= 1;
+            differences.depth -= 1;
         }
         _ if same(wanted, found) => {}
-        _ => push(all, path, (wanted.clone(), found.clone()), Change::Value),
+        _ => push(differences, path, (wanted.clone(), found.clone()), Change::Value),
     }
 }
 
 fn push(differences: &mut Differences, path: &str, (wanted, found): (Value, Value), change: Change) {
+    if differences.all.len() >= MAX_DIFFERENCES {
+        differences.left_out = true;
+        return;
+    }
     differences.all.push(Difference { path: path.to_owned(), wanted, found, change });
 }
 
 fn compare_named(
-    all: &mut Differences,
+    differences: &mut Differences,
     path: &mut String,
     by: Identity<'_>,
     (wanted, found): (&[Value], &[Value]),
     below: Option<&Lists>,
 ) {
-    let of_wanted: BTreeMap<_, _> = by.named(wanted).collect();
-    let of_found: BTreeMap<_, _> = by.named(found).collect();
+    let (of_wanted, of_found) = (by.by_name(wanted), by.by_name(found));
     let names: BTreeSet<_> = of_wanted.keys().chain(of_found.keys()).collect();
     for name in names {
         at(path, &format!("[{}]", by.shown(name)), |path| match (of_wanted.get(name), of_found.get(name)) {
-            (None, Some(found)) => push(all, path, (Value::Null, (*found).clone()), Change::ExtraItem),
+            (None, Some(found)) => {
+                push(differences, path, (Value::Null, (*found).clone()), Change::ExtraItem);
+            }
             (wanted, found) => {
-                compare(all, path, (or_null(wanted), or_null(found)), below);
+                compare(differences, path, (or_null(wanted), or_null(found)), below);
             }
         });
     }
     if let Some(orders) = by.orders(wanted, found) {
         let [wanted, found] = orders.map(|names| names.into_iter().map(Cow::into_owned).collect());
-        push(all, path, (wanted, found), Change::Order);
+        push(differences, path, (wanted, found), Change::Order);
     }
 }
 
@@ -137,19 +157,19 @@ fn or_null<'a>(item: Option<&&'a Value>) -> &'a Value {
 
 /// Items without names are compared by their places.
 fn compare_items(
-    all: &mut Differences,
+    differences: &mut Differences,
     path: &mut String,
     (wanted, found): (&[Value], &[Value]),
     below: Option<&Lists>,
 ) {
-    let may_be_reordered = all.depth <= MAX_ORDERED_DEPTH;
+    let may_be_reordered = differences.depth <= MAX_ORDERED_DEPTH;
     if wanted.len() == found.len() && !(may_be_reordered && is_reordered(wanted, found)) {
         for (i, pair) in wanted.iter().zip(found).enumerate() {
-            at(path, &format!("[{i}]"), |path| compare(all, path, pair, below));
+            at(path, &format!("[{i}]"), |path| compare(differences, path, pair, below));
         }
     } else if !all_same(wanted, found) {
         let change = if wanted.len() == found.len() { Change::Order } else { Change::Value };
-        push(all, path, (wanted.to_vec().into(), found.to_vec().into()), change);
+        push(differences, path, (wanted.to_vec().into(), found.to_vec().into()), change);
     }
 }
 
@@ -336,6 +356,18 @@ mod tests {
         let deep = |value: u32| (0..400).fold(json!([value, value]), |inner, _| json!({ "member": inner }));
         let [first, second] = paths(&deep(1), &deep(2)).try_into().expect("two places");
         assert!(first.len() <= MAX_PATH && first != second, "{first}\n{second}");
+    }
+
+    #[test]
+    fn there_are_differences_up_to_a_bound_and_one_for_all_others() {
+        let many =
+            |items: usize, value: u32| json!({ "l": vec![value; items], "z": [{"name": "a", "v": value}] });
+        let of = |items, value| differences(&many(items, 1), &many(items, value), None);
+        assert_eq!(of(MAX_DIFFERENCES - 1, 2).len(), MAX_DIFFERENCES);
+        let all = of(MAX_DIFFERENCES, 2);
+        assert_eq!((all.len(), all[MAX_DIFFERENCES].path.as_str()), (MAX_DIFFERENCES + 1, FURTHER_PLACES));
+        assert!(!all[MAX_DIFFERENCES].is_order_or_extra_item());
+        assert_ne!(all.last().unwrap().fingerprint(), of(MAX_DIFFERENCES, 3).last().unwrap().fingerprint());
     }
 
     /// Each level would read all below it once more.

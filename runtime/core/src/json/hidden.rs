@@ -169,17 +169,18 @@ fn hide_records(metadata: &mut Value) {
 
 /// `http://user:password@host` as `http://(hidden)@host`, everywhere in a text.
 fn hide_credentials(text: &mut String) {
-    let mut at = 0;
-    while let Some(scheme) = text.get(at..).and_then(|rest| rest.find("://")) {
-        let start = at + scheme + "://".len();
-        let rest = text.get(start..).unwrap_or_default();
-        let end = rest.find(|c: char| "/?#\"'".contains(c) || c.is_whitespace()).unwrap_or(rest.len());
-        at = start;
-        if let Some(sign) = rest.get(..end).and_then(|authority| authority.rfind('@')) {
-            text.replace_range(start..start + sign, HIDDEN);
-            at += HIDDEN.len();
+    let (mut shown, mut rest) = (String::new(), text.as_str());
+    while let Some((before, after)) = rest.split_once("://") {
+        shown.extend([before, "://"]);
+        let end = after.find(|c: char| "/?#\"'".contains(c) || c.is_whitespace()).unwrap_or(after.len());
+        rest = after;
+        if let Some(sign) = after.get(..end).and_then(|authority| authority.rfind('@')) {
+            shown.push_str(HIDDEN);
+            rest = after.get(sign..).unwrap_or_default();
         }
     }
+    shown.push_str(rest);
+    *text = shown;
 }
 
 #[cfg(test)]

@@ -51,6 +51,11 @@ impl<'a> Identity<'a> {
         }
     }
 
+    /// The items by their names.
+    pub(super) fn by_name(self, items: &[Value]) -> BTreeMap<Cow<'_, str>, &Value> {
+        self.named(items).collect()
+    }
+
     pub(super) fn named(self, items: &[Value]) -> impl Iterator<Item = (Cow<'_, str>, &Value)> {
         items.iter().filter_map(move |item| Some((self.name(item)?, item)))
     }

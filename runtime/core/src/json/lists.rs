@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use crate::object::id::Gvk;
 
+/// Bytes of the fields that name an item of a list, with their defaults: the names of all items have them.
+const MAX_KEYS: usize = 512;
+
 /// One place of an object and what is below it. Knows nothing where nothing is published.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Lists {
@@ -185,6 +188,7 @@ impl Document {
         read
     }
 
+    /// A list whose keys are too long counts as one about which nothing is published.
     fn kind(&self, schema: &Schema) -> Option<ListKind> {
         Some(match schema.list_type.as_deref().or(schema.map_type.as_deref())? {
             "atomic" => ListKind::Atomic,
@@ -192,7 +196,15 @@ impl Document {
             "map" if !schema.list_map_keys.is_empty() => {
                 let default = |field: &str| self.default(schema.items.as_deref()?, field);
                 let key = |field: &String| ListKey { field: field.clone(), default: default(field) };
-                ListKind::Map(schema.list_map_keys.iter().map(key).collect())
+                let keys: Vec<_> = schema.list_map_keys.iter().map(key).collect();
+                let size = |key: &ListKey| {
+                    let default = key.default.as_ref().map_or(0, |default| default.to_string().len());
+                    key.field.len() + default
+                };
+                if keys.iter().map(size).sum::<usize>() > MAX_KEYS {
+                    return None;
+                }
+                ListKind::Map(keys)
             }
             _ => return None,
         })
@@ -256,6 +268,19 @@ mod tests {
         assert_eq!(kind("whole"), Some(ListKind::Atomic));
         let by_name = lists.member("spec").unwrap().member("byName").unwrap();
         assert_eq!(by_name.member("any").unwrap().kind, Some(ListKind::Atomic));
+    }
+
+    #[test]
+    fn a_list_whose_keys_are_long_is_as_one_without_a_type() {
+        let of = |length: usize| {
+            let key = "k".repeat(length);
+            let list = json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]});
+            let thing = json!({"type": "object", "properties": {"l": list}, "x-kubernetes-group-version-kind": [{"group": "", "version": "v1", "kind": "Thing"}]});
+            let document = json!({"components": {"schemas": {"Thing": thing}}}).to_string();
+            let lists = Document::parse(&document).unwrap().lists(&Gvk::new("v1", "Thing")).unwrap();
+            lists.member("l").is_some_and(|l| l.kind.is_some())
+        };
+        assert_eq!((of(MAX_KEYS), of(MAX_KEYS + 1)), (true, false));
     }
 
     #[test]

@@ -4,7 +4,6 @@
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
@@ -73,8 +72,7 @@ fn arrays(observed: &[Value], last: &[Value], desired: &[Value], lists: Option<&
     else {
         return Value::Array(desired.to_vec());
     };
-    let named = |items| by.named(items).collect::<BTreeMap<_, _>>();
-    let (before, last, wanted) = (named(observed), named(last), named(desired));
+    let (before, last, wanted) = (by.by_name(observed), by.by_name(last), by.by_name(desired));
     // An item that has a name is no null.
     let item = |name: Cow<'_, str>| match (before.get(&name), wanted.get(&name)) {
         (Some(existing), Some(wanted)) => {
@@ -124,8 +122,7 @@ pub fn changes_nothing(
             let Some(by) = Identity::of([observed, last, desired], kind) else {
                 return observed == desired;
             };
-            let last: BTreeMap<_, _> = by.named(last).collect();
-            let mut wanted: BTreeMap<_, _> = by.named(desired).collect();
+            let (last, mut wanted) = (by.by_name(last), by.by_name(desired));
             let mut order = by.named(desired).map(|(name, _)| name);
             let stays = |(name, item)| match wanted.remove(&name) {
                 None => !last.contains_key(&name),
@@ -171,8 +168,7 @@ pub fn applied(observed: &Value, body: &Value, lists: Option<&Lists>) -> Value {
 }
 
 fn items(by: Identity<'_>, observed: &[Value], body: &[Value], lists: Option<&Lists>) -> Value {
-    let named = |items| by.named(items).collect::<BTreeMap<_, _>>();
-    let (before, wanted) = (named(observed), named(body));
+    let (before, wanted) = (by.by_name(observed), by.by_name(body));
     let item = |name: Cow<'_, str>| match (before.get(&name), wanted.get(&name)) {
         (Some(before), Some(wanted)) => Some(applied(before, wanted, lists.and_then(Lists::item))),
         (one, other) => one.or(other).map(|item| (*item).clone()),
