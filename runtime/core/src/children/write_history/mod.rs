@@ -242,6 +242,12 @@ const RESET_INTERVAL: Duration = Duration::from_mins(15);
 /// value has stayed as it should. Reconciles of a settled parent are not waited for: there are none.
 const QUIET_TIME: Duration = Duration::from_mins(1);
 
+/// Places of one child whose changes are counted. A client that makes up items of a list would have a new place each time.
+const MAX_PLACES: usize = 100;
+
+/// Stands for the places beyond them, which are counted as one.
+const FURTHER_PLACES: &str = "(further places)";
+
 /// The values of one child that another client keeps changing, by path. Times are since the server's start.
 /// See <https://github.com/crossplane/crossplane/issues/6751>.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -260,11 +266,16 @@ impl Flapping {
     /// `drift` was corrected at `now`.
     pub fn drift_corrected(&mut self, drift: &[Difference], now: Duration) {
         self.places.retain(|_, place| now.saturating_sub(place.last) < RESET_INTERVAL);
-        for difference in drift {
-            let place = self
-                .places
-                .entry(difference.path.clone())
-                .or_insert(ChangeCount { times: 0, last: Duration::ZERO });
+        let mut changed = BTreeSet::new();
+        for Difference { path, .. } in drift {
+            let is_counted = self.places.contains_key(path) || self.places.len() < MAX_PLACES;
+            let path = if is_counted { path } else { FURTHER_PLACES };
+            // Many places that are counted as one change once.
+            if !changed.insert(path) {
+                continue;
+            }
+            let nothing = ChangeCount { times: 0, last: Duration::ZERO };
+            let place = self.places.entry(path.to_owned()).or_insert(nothing);
             *place = ChangeCount { times: place.times.saturating_add(1), last: now };
         }
         self.reported = false;
@@ -274,7 +285,7 @@ impl Flapping {
     /// place of it is due.
     pub fn wait(&self, drift: &[Difference], now: Duration) -> Option<Duration> {
         let left = |difference: &Difference| {
-            let place = self.places.get(&difference.path)?;
+            let place = self.places.get(&difference.path).or_else(|| self.places.get(FURTHER_PLACES))?;
             let due = place.last + place.delay()?;
             (now < due).then(|| due.saturating_sub(now))
         };

@@ -141,3 +141,20 @@ fn what_comes_back_rarely_is_no_flip() {
     let (flapping, now) = after(100, RESET_INTERVAL);
     assert_eq!((flapping.wait(&drift_at(&["a"]), now), flapping.noticed(now)), (None, BTreeSet::new()));
 }
+
+/// A client makes up other items of a list each time.
+#[test]
+fn new_places_are_delayed_as_one_once_there_are_many() {
+    let mut flapping = Flapping::default();
+    let second = Duration::from_secs(1);
+    let names = |round: usize| (0..50).map(|nth| format!("l[name={round}-{nth}]")).collect::<Vec<_>>();
+    let drift = |round: usize| drift_at(&names(round).iter().map(String::as_str).collect::<Vec<_>>());
+    let mut now = Duration::ZERO;
+    for round in 0..20 {
+        now += second;
+        flapping.drift_corrected(&drift(round), now);
+    }
+    assert!(flapping.places.len() <= MAX_PLACES + 1);
+    assert!(flapping.wait(&drift(20), now).is_some(), "none of them was corrected before");
+    assert_eq!(flapping.noticed(now), BTreeSet::from([FURTHER_PLACES]));
+}
