@@ -6,6 +6,9 @@ use serde_json::{Map, Value, json};
 
 use crate::json::merge::merge;
 
+/// Fields that name an item of a list in managed fields. Any client may write those.
+const MAX_KEYS: usize = 16;
+
 /// The name that writes of dynamic apply carry, Metacontroller's as well.
 pub const DYNAMIC_MANAGER: &str = "metacontroller";
 
@@ -70,11 +73,12 @@ fn holds(set: &Value, path: &str) -> bool {
             return false;
         };
         let keys: Map<String, Value> = keys;
-        let said = |(field, value): (&String, &Value)| {
+        let parts: BTreeSet<_> = named.split(',').collect();
+        let is_key = |(field, value): (&String, &Value)| {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            named.split(',').any(|part| part == format!("{field}={value}"))
+            parts.contains(&*format!("{field}={value}"))
         };
-        keys.iter().any(said) && below(rest, set)
+        keys.iter().take(MAX_KEYS).any(is_key) && below(rest, set)
     })
 }
 
@@ -103,6 +107,19 @@ mod tests {
         ]);
         let expected = json!([entry("me", "Apply", json!({"f:data": {"f:a": {}, "f:b": {}}}))]);
         assert_eq!(handed_over(&managed, "me"), Some(expected));
+    }
+
+    #[test]
+    fn an_item_has_its_manager_by_its_first_keys_alone() {
+        let keys = |count: usize| {
+            let all: Map<_, _> = (0..count).map(|nth| (format!("a{nth:03}"), json!(1))).collect();
+            let mut all = Value::Object(all);
+            all["name"] = json!("web");
+            let item = format!("k:{all}");
+            json!([{"manager": "m", "fieldsV1": {"f:l": {item: {"f:x": {}}}}}])
+        };
+        let found = |count| others(&keys(count), "l[name=web].x", &[]).len();
+        assert_eq!((found(MAX_KEYS - 1), found(MAX_KEYS)), (1, 0));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Errors of a reconcile: what failed, and how it is tried again.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::time::Duration;
 
@@ -113,10 +114,10 @@ impl ReconcileError {
             return errors.into_iter().next();
         }
         errors.truncate(with_event);
-        let mut failures = Vec::new();
+        let (mut failures, mut known) = (Vec::new(), BTreeSet::new());
         for failure in errors.iter().flat_map(Self::write_failures) {
             // A child may be claimed in vain, and written in vain for the same cause.
-            if !failures.contains(&failure) {
+            if known.insert(failure.clone()) {
                 failures.push(failure);
             }
         }

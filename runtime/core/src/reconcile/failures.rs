@@ -11,7 +11,7 @@ const MAX_CAUSES: usize = 6;
 const MIN_CAUSE: usize = 80;
 
 /// One object that could not be written, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WriteFailure {
     /// Empty where the object is known by its place in an answer alone.
     pub kind: String,

@@ -152,6 +152,9 @@ pub struct Wanted {
 }
 
 /// # Errors
+/// Bytes of a name, a kind or an apiVersion: no group with its version is longer. The server repeats them in messages.
+const MAX_NAME: usize = 320;
+
 /// One child that is not in order refuses the whole answer: nothing has been written yet, and nothing will be.
 pub fn desired(
     parent: &Object,
@@ -166,6 +169,15 @@ pub fn desired(
     Ok(wanted)
 }
 
+/// The text of a name; the error is what it has to be.
+fn name_of(value: Option<&Value>) -> Result<String, &'static str> {
+    match value.and_then(Value::as_str).unwrap_or_default() {
+        "" => Err("a string that is not empty"),
+        text if text.len() > MAX_NAME => Err("a string of at most 320 bytes"),
+        text => Ok(text.to_owned()),
+    }
+}
+
 fn add(
     wanted: &mut Wanted,
     parent: &Object,
@@ -173,9 +185,8 @@ fn add(
     at: AnswerPosition,
     mut child: Map<String, Value>,
 ) -> Result<(), DesiredError> {
-    let text = |field, value: Option<&Value>| match value.and_then(Value::as_str) {
-        Some(text) if !text.is_empty() => Ok(text.to_owned()),
-        _ => Err(DesiredError::Field { at, field, expected: "a string that is not empty" }),
+    let text = |field, value: Option<&Value>| {
+        name_of(value).map_err(|expected| DesiredError::Field { at, field, expected })
     };
     let api_version = text("apiVersion", child.get("apiVersion"))?;
     if !is_api_version(&api_version) {

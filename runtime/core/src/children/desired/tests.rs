@@ -56,6 +56,24 @@ fn a_token_of_a_namespace_that_is_not_shown_refuses_the_answer() {
     );
 }
 
+/// Messages repeat names, and a webhook may answer with any number of children.
+#[test]
+fn a_name_a_kind_and_a_version_have_a_bound() {
+    let child = |field: &str, length: usize| {
+        let mut child = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}});
+        *child.pointer_mut(field).unwrap() = "a".repeat(length).into();
+        try_as(UnmanagedPolicy::Created, "n/p", json!([child])).map(drop)
+    };
+    for (field, name) in
+        [("/kind", "kind"), ("/apiVersion", "apiVersion"), ("/metadata/name", "metadata.name")]
+    {
+        let error = child(field, MAX_NAME + 1).unwrap_err();
+        let expected = format!("the hook's answer: children[0].{name} must be a string of at most 320 bytes");
+        assert_eq!(error, expected);
+    }
+    assert_eq!(child("/kind", MAX_NAME), Ok(()), "a webhook's stray");
+}
+
 #[test]
 fn namespace_and_generated_label_are_filled_in() {
     let desired = try_it(

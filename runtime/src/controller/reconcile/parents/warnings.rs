@@ -11,7 +11,9 @@ use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::reconcile::api_warnings::{ReportedWarnings, WarnedParents};
 use metahook_core::reconcile::input::ReconcileInput;
+use metahook_core::reconcile::outcome::MAX_EVENT_MESSAGE;
 use metahook_core::reconcile::plan::ReconcilePlan;
+use metahook_core::shorten_middle;
 
 use super::Parents;
 use crate::sync::lock;
@@ -26,6 +28,9 @@ pub(super) struct ParentWarnings {
     /// Parents about whose objects the API server warned last.
     warned: Mutex<WarnedParents>,
 }
+
+/// Warnings with one reason that are kept of a parent's last reconcile: an answer may have one for each of its children.
+const MAX_WARNINGS: usize = 20;
 
 type ByReason = BTreeMap<EventReason, BTreeSet<String>>;
 
@@ -45,7 +50,8 @@ impl Parents {
         reason: EventReason,
         warnings: impl IntoIterator<Item = String>,
     ) {
-        let warnings = warnings.into_iter().collect();
+        let warnings = warnings.into_iter().take(MAX_WARNINGS);
+        let warnings = warnings.map(|warning| shorten_middle(&warning, MAX_EVENT_MESSAGE)).collect();
         let before = replace(&mut lock(&self.warnings.of_reconciles), &parent.key, reason, &warnings);
         for message in warnings.difference(&before) {
             self.data.recorder.record(parent, reason, message);
