@@ -24,6 +24,7 @@ use crate::api::common::ConditionCheck;
 use crate::api::composite::RevisionChildNames;
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
+use crate::shorten;
 use revisions::FieldPath;
 
 /// Rolling updates of a controller, as its spec declares them.
@@ -104,6 +105,9 @@ pub fn write_claims(home: &str, claims: &Claims) -> Vec<RevisionChildNames> {
         .collect()
 }
 
+/// Bytes of a child's condition in a message.
+const MAX_FOUND: usize = 100;
+
 /// Reason why a rolling update waits for a child.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
@@ -148,9 +152,9 @@ pub fn check_readiness(
 }
 
 fn holds(check: &ConditionCheck, conditions: &[Value]) -> Result<(), NotReady> {
-    let text = |condition: &Value, field| {
-        condition.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
+    fn text<'a>(condition: &'a Value, field: &str) -> &'a str {
+        condition.get(field).and_then(Value::as_str).unwrap_or_default()
+    }
     let condition = conditions
         .iter()
         .find(|condition| text(condition, "type") == check.kind)
@@ -158,6 +162,8 @@ fn holds(check: &ConditionCheck, conditions: &[Value]) -> Result<(), NotReady> {
     for (field, expected) in [("status", &check.status), ("reason", &check.reason)] {
         let found = text(condition, field);
         if let Some(expected) = expected.clone().filter(|expected| *expected != found) {
+            // The text is the child's, and is repeated for each child that waits.
+            let found = shorten(found, MAX_FOUND);
             return Err(NotReady::Condition { kind: check.kind.clone(), field, found, expected });
         }
     }
@@ -227,6 +233,14 @@ mod tests {
 
     fn pod() -> Build {
         a("v1", "Pod", "n/a")
+    }
+
+    #[test]
+    fn the_reason_of_a_condition_is_cut_in_the_reason_to_wait() {
+        let kind = kind(true, json!([{"type": "Ready", "reason": "Up"}]));
+        let conditions = json!([{"type": "Ready", "reason": "x".repeat(1_000_000)}]);
+        let said = says(&kind, pod().with("status.conditions", conditions));
+        assert!(said.len() < 2 * MAX_FOUND && said.ends_with("…\", not \"Up\""), "{said}");
     }
 
     #[test]

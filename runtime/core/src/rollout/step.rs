@@ -78,12 +78,14 @@ impl StepInput<'_> {
         let all: Vec<_> = std::iter::once(&self.latest).chain(self.older).collect();
         let mut cleaned = vec![Claims::new(); all.len()];
         for (id, _) in self.in_order() {
-            let mut holders: Vec<_> = (0..).zip(&all).filter(|(_, one)| one.claims.contains(&id)).collect();
+            let holders = || (0..).zip(&all).filter(|(_, one)| one.claims.contains(&id));
             let as_wanted = |one: &RevisionChildren<'_>| {
                 find(one.desired, &id).is_some_and(|then| self.is_up_to_date(&id, then))
             };
-            holders.sort_by_key(|(nth, one)| *nth != 0 && !as_wanted(one));
-            if let Some(claims) = holders.first().and_then(|(nth, _)| cleaned.get_mut(*nth)) {
+            // It reads the child, and reads it once for each.
+            let holder =
+                holders().find(|(nth, one)| *nth == 0 || as_wanted(one)).or_else(|| holders().next());
+            if let Some(claims) = holder.and_then(|(nth, _)| cleaned.get_mut::<usize>(nth)) {
                 claims.insert(id);
             }
         }

@@ -10,7 +10,8 @@ use sha1::{Digest, Sha1};
 
 use crate::api::composite::{ControllerRevision, RevisionChildNames};
 use crate::api::units::print_bytes;
-use crate::json::difference::same;
+use crate::hash::Fingerprint;
+use crate::json::difference::plain;
 use crate::json::size::tree_size;
 use crate::json::to_go_string;
 use crate::object::id::{Resource, Uid};
@@ -170,6 +171,9 @@ impl History {
             children: Vec::new(),
             parent: Arc::clone(parent),
         };
+        // Patches that are the same print the same. A tenant may write many large ones that differ at their end alone.
+        let print = |patch: &Value| Fingerprint::of(to_go_string(&plain(patch)).as_bytes());
+        let mut prints = vec![print(&latest.patch)];
         let (mut older, mut surplus, mut unreadable) = (Vec::<Revision>::new(), Vec::new(), Vec::new());
         let mut sorted: Vec<_> = stored.iter().collect();
         let pruned = prune(&mut sorted, &latest.name);
@@ -185,7 +189,9 @@ impl History {
             };
             let (patch, children) = (Value::Object(stored.parent_patch), stored.children.unwrap_or_default());
             let claims = read_claims(&parent.key.namespace, &rolling.kinds, &children);
-            let known = std::iter::once(&mut latest).chain(&mut older).find(|one| same(&one.patch, &patch));
+            let print = print(&patch);
+            let position = prints.iter().position(|one| *one == print);
+            let known = position.and_then(|nth| std::iter::once(&mut latest).chain(&mut older).nth(nth));
             let (name, stored) = (object.key.name.to_string(), Some(Arc::clone(object)));
             if let Some(known) = known {
                 known.claims.extend(claims);
@@ -196,7 +202,10 @@ impl History {
                 }
             } else {
                 match hypothetical(&now, rolling, &patch, object) {
-                    Ok(parent) => older.push(Revision { name, stored, patch, claims, children, parent }),
+                    Ok(parent) => {
+                        older.push(Revision { name, stored, patch, claims, children, parent });
+                        prints.push(print);
+                    }
                     Err(error) => unreadable.push(error),
                 }
             }
