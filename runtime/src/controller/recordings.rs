@@ -17,10 +17,10 @@ use crate::sync::lock;
 use crate::telemetry::error_chain;
 
 /// Bytes of a request that is recorded, and of an answer: to read one takes many times its size.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_REQUEST_OR_ANSWER: usize = 1 << 20;
 
 /// Memory that their values may take while they are read: an answer of small objects takes hundreds of times its size.
-const MAX_VALUES: usize = 32 << 20;
+const MAX_TREE_SIZE: usize = 32 << 20;
 
 /// Those of all controllers.
 pub(crate) struct RunningRecordings {
@@ -85,7 +85,7 @@ impl RunningRecordings {
         request: &Bytes,
     ) -> Option<CallToRecord> {
         let wanted = self.wanted(controller, key)?;
-        if request.len() > MAX_BYTES {
+        if request.len() > MAX_REQUEST_OR_ANSWER {
             lock(&self.all).lose((controller, key), wanted, self.now());
             return None;
         }
@@ -124,9 +124,8 @@ impl RunningRecordings {
         called: &CallResult,
     ) {
         let parent = call.parent.key();
-        if let Ok(answer) = &called.answer
-            && (answer.len() > MAX_BYTES || tree_size(&request) + tree_size(answer) > MAX_VALUES)
-        {
+        let answer = called.answer.as_deref().unwrap_or_default();
+        if answer.len() > MAX_REQUEST_OR_ANSWER || tree_size(&request) + tree_size(answer) > MAX_TREE_SIZE {
             lock(&self.all).lose((controller, &parent), wanted, self.now());
             return;
         }

@@ -214,7 +214,8 @@ struct PathStart(String);
 
 impl PathStart {
     fn push(&mut self, step: &str) -> fmt::Result {
-        self.0.push_str(&shorten(step, MAX_PATH + 1));
+        // A little more than is shown, so that the cut shows.
+        self.0.extend(step.chars().take(MAX_PATH + 1));
         if self.0.len() > MAX_PATH { Err(fmt::Error) } else { Ok(()) }
     }
 }

@@ -21,7 +21,7 @@ use secret_values::{SecretValues, TooManyValues};
 pub const FORMAT: u32 = 1;
 
 /// Bytes of the values of Secrets that a server looks for in one call.
-const MAX_VALUES: usize = 1 << 20;
+const MAX_SECRET_BYTES: usize = 1 << 20;
 
 /// Stands for messages that may repeat a Secret.
 const LEFT_OUT: &str = "(left out, as it may repeat a Secret)";
@@ -189,7 +189,7 @@ impl RecordedCall {
         mut self,
         mounted: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Self, TooManyValues> {
-        let mut values = SecretValues::within(MAX_VALUES);
+        let mut values = SecretValues::within(MAX_SECRET_BYTES);
         let mut has_mounts = false;
         for text in mounted.filter_map(|file| std::str::from_utf8(file).ok()) {
             has_mounts = true;

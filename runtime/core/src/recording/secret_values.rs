@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
@@ -17,6 +17,9 @@ const REPLACED: &str = "replaced";
 
 /// A value that is shorter is replaced in its Secret alone: elsewhere it may be any word.
 const MIN_REPEATED: usize = 6;
+
+/// Values that one text may repeat; a text with more is replaced as a whole. Values that overlap may be found many times.
+const MAX_REPEATS: usize = 100_000;
 
 /// Fields that say which object is meant. A value that is an ordinary word would make another object of it.
 const IDENTITY: [&str; 6] = ["apiVersion", "kind", "name", "namespace", "resource", "uid"];
@@ -72,7 +75,7 @@ impl SecretValues {
         });
     }
 
-    /// Takes in one form of a value; once there are too many it is counted alone.
+    /// Takes in one form of a value; beyond the bound it counts the bytes and keeps nothing.
     fn insert(&mut self, value: &str) {
         if value.len() < MIN_REPEATED || self.repeated.contains(value) {
             return;
@@ -111,11 +114,9 @@ impl SecretValues {
         if self.bytes > self.max_bytes {
             return Err(too_many);
         }
-        // The longest first: a value may be a part of another one. Other kinds take far more memory.
-        let matcher = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostLongest)
-            .kind(Some(AhoCorasickKind::NoncontiguousNFA))
-            .build(&self.repeated);
+        // Other kinds take far more memory.
+        let matcher =
+            AhoCorasick::builder().kind(Some(AhoCorasickKind::NoncontiguousNFA)).build(&self.repeated);
         matcher.map(Replacer).or(Err(too_many))
     }
 }
@@ -139,16 +140,37 @@ impl Replacer {
                 }
             }
             Value::Array(items) => items.iter_mut().for_each(|item| self.replace(item)),
-            Value::String(text) if self.0.is_match(&*text) => {
-                let mut replaced = String::new();
-                self.0.replace_all_with(text, &mut replaced, |_, _, into| {
-                    into.push_str(REPLACED);
-                    true
-                });
-                *text = replaced;
+            Value::String(text) => {
+                if let Some(replaced) = self.replaced(text) {
+                    *text = replaced;
+                }
             }
-            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
+    }
+
+    /// The text without the values that it repeats, where it does. Values that overlap are replaced together: no part of either
+    /// is left.
+    fn replaced(&self, text: &str) -> Option<String> {
+        let mut places: Vec<(usize, usize)> = Vec::new();
+        // They come by their ends.
+        for (number, found) in self.0.find_overlapping_iter(text).enumerate() {
+            if number >= MAX_REPEATS {
+                return Some(REPLACED.to_owned());
+            }
+            let mut start = found.start();
+            while let Some(before) = places.pop_if(|before| start < before.1) {
+                start = start.min(before.0);
+            }
+            places.push((start, found.end()));
+        }
+        let (mut replaced, mut at) = (String::new(), 0);
+        for (start, end) in &places {
+            replaced.extend([text.get(at..*start)?, REPLACED]);
+            at = *end;
+        }
+        replaced.push_str(text.get(at..)?);
+        (!places.is_empty()).then_some(replaced)
     }
 }
 
@@ -243,14 +265,22 @@ mod tests {
         for text in ["secret-of", "secret-of-all", "all-of-them"] {
             values.add_text(text);
         }
-        let mut text = json!("x secret-of-all-of-them, secret-of, all-of-them");
-        values.replacer().unwrap().replace(&mut text);
-        assert_eq!(text, "x replaced-of-them, replaced, replaced");
+        let replacer = values.replacer().unwrap();
+        let without = |text: &str| {
+            let mut text = json!(text);
+            replacer.replace(&mut text);
+            text.as_str().unwrap().to_owned()
+        };
+        assert_eq!(without("x secret-of, all-of-them"), "x replaced, replaced");
+        assert_eq!(without("secret-of-all"), "replaced");
+        assert_eq!(without("ä secret-of-all-of-them ö"), "ä replaced ö", "they overlap");
+        assert_eq!(without(&"secret-of".repeat(MAX_REPEATS)), REPLACED.repeat(MAX_REPEATS));
+        assert_eq!(without(&"secret-of ".repeat(MAX_REPEATS + 1)), REPLACED);
     }
 
     #[test]
     fn there_are_values_up_to_a_bound() {
-        // Each of these has three forms: itself, and twice in base64 and in JSON what is the same.
+        // Each value counts twice: as it is, and in base64. Its JSON form is the same text.
         let of = |bytes: usize| {
             let mut values = SecretValues::within(MAX_BYTES);
             values.add_text(&"x".repeat(bytes));
