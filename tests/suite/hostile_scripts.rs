@@ -195,8 +195,7 @@ const CHILD: [&str; 2] = [
 const EXIT: &str = "import os\n\ndef sync(request):\n    os._exit(3)\n";
 
 /// Wants more random bytes than it may have memory.
-const HUGE_RANDOM: &str =
-    "import os\n\ndef sync(request):\n    while True:\n        os.urandom(500000000)\n";
+const HUGE_RANDOM: &str = "import os\n\ndef sync(request):\n    while True:\n        os.urandom(500000000)\n";
 
 /// Opens the one file of its mount again and again.
 const OPENS: &str =
