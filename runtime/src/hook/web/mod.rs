@@ -250,7 +250,12 @@ impl Webhook {
         let mut hop = Hop::first(self.uri.clone());
         for _ in 0..=MAX_REDIRECTS {
             let start = Instant::now();
-            let pool = if hop.with_credentials { &trusted.pool } else { &trusted.elsewhere };
+            let is_own = (hop.uri.scheme(), hop.uri.authority()) == (self.uri.scheme(), self.uri.authority());
+            let pool = match (hop.with_credentials, is_own) {
+                (true, true) => &trusted.pool,
+                (true, false) => &trusted.redirected,
+                (false, _) => &trusted.elsewhere,
+            };
             let request = || self.request(&hop, message, trusted.authorization.as_ref());
             let answer = send(pool, request).await;
             let answer = answer.map_err(|error| {

@@ -44,7 +44,8 @@ pub struct Pools {
     pub(super) proxies: Proxies,
     /// The authorities that the system trusts, read when the first webhook needs them.
     system: OnceLock<Vec<CertificateDer<'static>>>,
-    in_use: Mutex<BTreeMap<Fingerprint, Weak<WebClient>>>,
+    /// By their settings, and by whether they keep idle connections.
+    in_use: Mutex<BTreeMap<(Fingerprint, bool), Weak<WebClient>>>,
 }
 
 impl Pools {
@@ -78,14 +79,23 @@ impl Pools {
 
     /// The pool of all webhooks with these settings. It ends with the last of them, and its connections with it.
     pub(super) fn get(&self, settings: &TlsSettings) -> Result<Pool, Error> {
+        self.pool_of(settings, true)
+    }
+
+    /// As [`Self::get`], for servers that redirects name: no connection is kept idle. A webhook could name another port each time.
+    pub(super) fn get_for_redirects(&self, settings: &TlsSettings) -> Result<Pool, Error> {
+        self.pool_of(settings, false)
+    }
+
+    fn pool_of(&self, settings: &TlsSettings, keeps_idle: bool) -> Result<Pool, Error> {
         let mut in_use = lock(&self.in_use);
         in_use.retain(|_, pool| pool.strong_count() > 0);
-        let digest = settings.digest();
-        if let Some(pool) = in_use.get(&digest).and_then(Weak::upgrade) {
+        let key = (settings.digest(), keeps_idle);
+        if let Some(pool) = in_use.get(&key).and_then(Weak::upgrade) {
             return Ok(pool);
         }
-        let pool = Arc::new(self.pool(settings.config(self.system())?));
-        in_use.insert(digest, Arc::downgrade(&pool));
+        let pool = Arc::new(self.pool(settings.config(self.system())?, keeps_idle));
+        in_use.insert(key, Arc::downgrade(&pool));
         Ok(pool)
     }
 
@@ -118,10 +128,11 @@ impl Pools {
         proxy.authorization().filter(|_| uri.scheme_str() == Some("http")).cloned()
     }
 
-    fn pool(&self, tls: ClientConfig) -> WebClient {
+    fn pool(&self, tls: ClientConfig, keeps_idle: bool) -> WebClient {
         let connector = Connector::new(self.resolver.clone(), Arc::new(tls), self.proxies.clone());
         let mut client = Client::builder(TokioExecutor::new());
         client.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE_TIMEOUT);
+        client.pool_max_idle_per_host(if keeps_idle { usize::MAX } else { 0 });
         // Without it, all requests to a server that is gone would wait for their whole time.
         client
             .timer(TokioTimer::new())

@@ -13,8 +13,8 @@ use metahook_core::api::trust::{Authorities, AuthorizationSource, CheckedTrust, 
 use metahook_core::api::url::{Credentials, basic};
 use tokio::sync::watch;
 use tokio_rustls::rustls::Error;
-use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::named_objects::{
@@ -27,6 +27,8 @@ use crate::hook::web::tls::{Identity, TlsSettings, certificates};
 #[derive(Clone)]
 pub(super) struct Trusted {
     pub(super) pool: Pool,
+    /// Pool for another port of the webhook's host, where a redirect leads that keeps the credentials.
+    pub(super) redirected: Pool,
     /// Pool for another server, where a redirect leads: without the certificate of the client.
     pub(super) elsewhere: Pool,
     pub(super) authorization: Option<HeaderValue>,
@@ -181,24 +183,42 @@ impl Follow {
                 Some(certificates(&value(key)).ok_or_else(|| invalid(key, NO_CERTIFICATE))?)
             }
         };
-        let elsewhere = TlsSettings { authorities, identity: None };
-        let elsewhere_pool = self.pools.get(&elsewhere).map_err(|error| self.unusable(&error))?;
-        let pool = match &self.spec.certificate {
-            None => Arc::clone(&elsewhere_pool),
+        let identity = match &self.spec.certificate {
+            None => None,
             Some(client) => {
                 let (certificate, key) = (&client.certificate, &client.private_key);
                 let chain =
                     certificates(&value(certificate)).ok_or_else(|| invalid(certificate, NO_CERTIFICATE))?;
                 let key = PrivateKeyDer::from_pem_slice(&value(key))
                     .map_err(|_secret| invalid(key, "has no private key in PEM"))?;
-                let identity = Some(Arc::new(Identity { chain, key }));
-                let settings = TlsSettings { identity, ..elsewhere };
-                let unusable =
-                    |error| invalid(certificate, &format!("makes no pair with the private key: {error}"));
-                self.pools.get(&settings).map_err(unusable)?
+                Some(Arc::new(Identity { chain, key }))
             }
         };
-        Ok(Some(Trusted { pool, elsewhere: elsewhere_pool, authorization }))
+        let pools = self.pools_of(authorities, identity)?;
+        Ok(Some(Trusted { authorization, ..pools }))
+    }
+
+    /// The pools, without credentials in a header.
+    fn pools_of(
+        &self,
+        authorities: Option<Vec<CertificateDer<'static>>>,
+        identity: Option<Arc<Identity>>,
+    ) -> Result<Trusted, TrustError> {
+        let elsewhere = TlsSettings { authorities: authorities.clone(), identity: None };
+        let settings = TlsSettings { authorities, identity };
+        let unusable = |error| match &self.spec.certificate {
+            None => self.unusable(&error),
+            Some(client) => {
+                let problem = format!("makes no pair with the private key: {error}");
+                invalid(&client.certificate, &problem)
+            }
+        };
+        Ok(Trusted {
+            elsewhere: self.pools.get_for_redirects(&elsewhere).map_err(|error| self.unusable(&error))?,
+            pool: self.pools.get(&settings).map_err(unusable)?,
+            redirected: self.pools.get_for_redirects(&settings).map_err(unusable)?,
+            authorization: None,
+        })
     }
 
     fn unusable(&self, error: &Error) -> TrustError {

@@ -176,6 +176,17 @@ async fn an_error_elsewhere_is_not_quoted() {
     assert_eq!(error, expected);
 }
 
+/// A webhook could have the server keep connections to all ports of its host.
+#[tokio::test]
+async fn no_connection_is_kept_where_a_redirect_leads() {
+    let to = |location: &str| http("307 T", &format!("location: {location}\r\n"), "");
+    // The server answers nothing more on a connection that has had its answers.
+    let first = vec![to("http://other.example/a")];
+    let connections = vec![first, vec![to("/b")], vec![http("200 OK", "", "{}")]];
+    let (answer, requests) = asked("http://hook.example/", connections).await;
+    assert_eq!(answer.unwrap(), b"{}", "{requests:?}");
+}
+
 #[tokio::test]
 async fn a_redirect_that_says_see_other_is_asked_by_get() {
     let other = http("302 F", "location: /other?x\r\n", "");
