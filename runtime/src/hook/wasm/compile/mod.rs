@@ -122,6 +122,7 @@ impl fmt::Display for Encoding {
 /// The bytes of a module, and its turn to be loaded, which ends with them.
 pub struct Unpacked {
     pub(in crate::hook::wasm) bytes: Vec<u8>,
+    pub(in crate::hook::wasm) digest: Digest,
     _turn: Option<OwnedSemaphorePermit>,
 }
 
@@ -215,7 +216,7 @@ impl CodeLoader {
         let bounds = self.outline_bounds;
         let inspect = move || {
             let start = check::inspect(&module.bytes, bounds)?;
-            let (digest, size) = (Digest::of(&module.bytes), module.bytes.len());
+            let (digest, size) = (module.digest, module.bytes.len());
             Ok(Inspected { facts: ModuleFacts { digest, size, start }, module })
         };
         blocking(inspect).await
@@ -348,15 +349,16 @@ pub(super) async fn blocking<T: Send + 'static>(
 }
 
 impl Unpacked {
+    /// Hashes the bytes, on a thread for blocking work.
     pub(super) fn in_turn(bytes: Vec<u8>, turn: OwnedSemaphorePermit) -> Self {
-        Self { bytes, _turn: Some(turn) }
+        Self { digest: Digest::of(&bytes), bytes, _turn: Some(turn) }
     }
 }
 
 /// Bytes that nobody else has to wait for.
 impl From<Vec<u8>> for Unpacked {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { bytes, _turn: None }
+        Self { digest: Digest::of(&bytes), bytes, _turn: None }
     }
 }
 

@@ -1,14 +1,16 @@
 //! Modules in ConfigMaps, under one key or in parts that an index names: followed, so that a changed one is loaded.
 
+mod content;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::api::hook::ModuleRef;
-use metahook_core::api::packed::{Index, PART_KEY, index_key};
+use metahook_core::api::packed::{Index, PART_KEY};
+use metahook_core::hash::Fingerprint;
 use metahook_core::object::Version;
-use metahook_core::shorten;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -17,13 +19,12 @@ use super::module_file::ModuleFile;
 use super::module_state::{ModuleSourceError, ModuleState, publish, publish_kept};
 use super::registry::ModuleRegistry;
 use super::scripts::Caller;
-use crate::cluster::named_objects::{
-    Follower, ObjectWatches, Reference, ReferenceKind, ReferenceState, any_changed,
-};
+use crate::cluster::named_objects::{Follower, ObjectWatches, Reference, ReferenceState, any_changed};
 use crate::hook::wasm::compile::{Digest, ModuleError, Unpacked, retry_delay};
 use crate::hook::wasm::run::Module;
 use crate::sync::lock;
 use crate::telemetry::error_chain;
+use content::{Content, config_map, content, read};
 
 /// The sources of all running controllers' modules, each followed once.
 pub(super) struct ModuleSources {
@@ -90,15 +91,8 @@ enum Stage {
     Wait,
     /// The bytes as they are stored, with their index where they come in parts.
     Complete(Vec<u8>, Option<Index>),
-    /// The index has the digest of the loaded module.
+    /// The bytes are those of the loaded module, or the index has its digest.
     Same(Arc<Module>),
-}
-
-/// The content of a ConfigMap under a key.
-#[derive(Debug, PartialEq, Eq)]
-enum Content {
-    Plain(Vec<u8>),
-    Packed(Index),
 }
 
 struct Loader {
@@ -110,6 +104,8 @@ struct Loader {
     map: Follower,
     /// The version of `map` that was read last.
     read: Option<Version>,
+    /// Bytes under the key, as they are stored, and the module that they are.
+    loaded: Option<(Fingerprint, Digest)>,
     /// Followed only until the module is loaded.
     parts: BTreeMap<String, Follower>,
     keeper: Option<Keeper>,
@@ -131,13 +127,15 @@ impl Loader {
         let name = config_map(&spec.namespace, &spec.name);
         let map = objects.follow(spec.reader.as_ref(), &name);
         let controller = controller.into();
-        let (read, parts, keeper) = (None, BTreeMap::new(), None);
-        Self { objects, registry, spec, controller, name, map, read, parts, keeper }
+        let (read, loaded, parts, keeper) = (None, None, BTreeMap::new(), None);
+        Self { objects, registry, spec, controller, name, map, read, loaded, parts, keeper }
     }
 
     async fn run(mut self, state: watch::Sender<ModuleState>) {
         // In a row, of the same objects.
         let mut failures = 0;
+        // In a row, of any.
+        let mut refusals = 0_u32;
         loop {
             let now = state.borrow().module.clone();
             if let Some(language) = self.spec.language
@@ -148,7 +146,13 @@ impl Loader {
             }
             let loaded = match self.stage(now.as_ref()) {
                 Ok(Stage::Wait) => None,
-                Ok(Stage::Complete(stored, index)) => Some(self.load(stored, index, failures > 0).await),
+                Ok(Stage::Complete(stored, index)) => {
+                    let print = index.is_none().then(|| Fingerprint::of(&stored));
+                    let loaded = self.load(stored, index, failures > 0).await;
+                    self.loaded = print.zip(loaded.as_ref().ok().map(|module| module.digest));
+                    refusals = if loaded.is_ok() { 0 } else { refusals.saturating_add(1) };
+                    Some(loaded)
+                }
                 Ok(Stage::Same(module)) => Some(Ok(module)),
                 Err(problem) => Some(Err(problem)),
             };
@@ -165,16 +169,17 @@ impl Loader {
             }
             self.share(&state.borrow());
             let changed = self.changed();
-            if !may_heal {
+            if may_heal {
+                failures += 1;
+                // A change ends the delay.
+                if tokio::time::timeout(retry_delay(failures), changed).await.is_err() {
+                    continue;
+                }
+            } else {
                 changed.await;
-                failures = 0;
-                continue;
             }
-            failures += 1;
-            // A change ends the delay.
-            if tokio::time::timeout(retry_delay(failures), changed).await.is_ok() {
-                failures = 0;
-            }
+            failures = 0;
+            tokio::time::sleep(pause(refusals)).await;
         }
     }
 
@@ -204,14 +209,22 @@ impl Loader {
                 content(name(), key.clone(), map.json(), self.registry.bounds.size)?
             }
         };
+        let is_kept = |digest: &str| self.keeper.as_ref().is_none_or(|keeper| keeper.has(digest));
         let index = match content {
-            Content::Plain(bytes) => return Ok(Stage::Complete(bytes, None)),
+            Content::Plain(bytes) => {
+                let same = self.loaded.as_ref().filter(|(print, _)| *print == Fingerprint::of(&bytes));
+                let now = now.filter(|now| same.is_some_and(|(_, digest)| *digest == now.digest));
+                return Ok(match now.filter(|now| is_kept(&now.digest.hex())) {
+                    Some(now) => Stage::Same(Arc::clone(now)),
+                    None => Stage::Complete(bytes, None),
+                });
+            }
             Content::Packed(index) => index,
         };
         if let Some(pinned) = sha256.filter(|pinned| *pinned != index.sha256) {
             return Err(ModuleSourceError::Pinned { map: name(), key, found: index.sha256, pinned });
         }
-        let is_kept = self.keeper.as_ref().is_none_or(|keeper| keeper.has(&index.sha256));
+        let is_kept = is_kept(&index.sha256);
         match now.filter(|module| is_kept && module.digest.hex() == index.sha256) {
             Some(module) => Ok(Stage::Same(Arc::clone(module))),
             None => self.join(index),
@@ -221,14 +234,26 @@ impl Loader {
     /// The bytes of all parts, one after the other.
     fn join(&mut self, index: Index) -> Result<Stage, ModuleSourceError> {
         self.parts.retain(|name, _| index.parts.contains(name));
-        let (mut stored, mut waits) = (Vec::new(), false);
+        let mut states = Vec::new();
         for (number, name) in index.parts.iter().enumerate() {
             let part = config_map(&self.spec.namespace, name);
             let follow = || self.objects.follow(self.spec.reader.as_ref(), &part);
-            let known = self.parts.entry(name.clone()).or_insert_with(follow).now();
+            let state = self.parts.entry(name.clone()).or_insert_with(follow).now();
+            states.push((number, part, state));
+        }
+        // None is read before all are there: each that comes would have all before it read again.
+        if states.iter().any(|(.., state)| matches!(state, ReferenceState::NotYet)) {
+            return Ok(Stage::Wait);
+        }
+        let (mut stored, bounds) = (Vec::new(), self.registry.bounds);
+        for (number, part, state) in states {
+            // What is beyond the bound is refused as it is.
+            if stored.len() as u64 > bounds.packed.max(bounds.size) {
+                break;
+            }
             let map = Arc::clone(&self.name);
-            match known {
-                ReferenceState::NotYet => waits = true,
+            match state {
+                ReferenceState::NotYet => {}
                 ReferenceState::Missing => {
                     return Err(ModuleSourceError::NoPart { part, number, count: index.parts.len(), map });
                 }
@@ -242,7 +267,7 @@ impl Loader {
                 }
             }
         }
-        Ok(if waits { Stage::Wait } else { Stage::Complete(stored, Some(index)) })
+        Ok(Stage::Complete(stored, Some(index)))
     }
 
     async fn load(
@@ -262,7 +287,7 @@ impl Loader {
             .as_ref()
             .map(|keeper| (keeper, keeper.versions.takes(stored.len()).then(|| stored.clone())));
         let module = self.registry.unpack(stored).await.map_err(|source| refused(source, None))?;
-        let (found, size) = (Digest::of(&module.bytes).hex(), module.bytes.len());
+        let (found, size) = (module.digest.hex(), module.bytes.len());
         if let Some(index) =
             index.filter(|index| index.sha256 != found || u64::try_from(size) != Ok(index.size))
         {
@@ -344,7 +369,7 @@ impl Loader {
             stored.map_err(|error| NotUsed { may_heal: !error.is_ungranted(), why: error_chain(&error) })?;
         let stored = stored.ok_or_else(|| for_good("a part of it is gone".to_owned()))?;
         let module = self.registry.unpack(stored).await.map_err(refused)?;
-        let found = Digest::of(&module.bytes).hex();
+        let found = module.digest.hex();
         if found != version.digest {
             return Err(for_good(format!("its ConfigMaps were edited: their bytes have the digest {found}")));
         }
@@ -352,44 +377,13 @@ impl Loader {
     }
 }
 
-fn config_map(namespace: &str, name: &str) -> Arc<Reference> {
-    Arc::new(Reference {
-        kind: ReferenceKind::ConfigMap,
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    })
-}
-
-fn read(map: &Arc<Reference>, json: &str) -> Result<ConfigMap, ModuleSourceError> {
-    serde_json::from_str(json).map_err(|error| ModuleSourceError::Unreadable {
-        map: Arc::clone(map),
-        message: error.to_string().into(),
-    })
-}
-
-/// The content under the key: in `binaryData`, else in `data`; or the index of a packed module.
-fn content(
-    map: Arc<Reference>,
-    key: String,
-    json: &str,
-    max_size: u64,
-) -> Result<Content, ModuleSourceError> {
-    let stored = read(&map, json)?;
-    let (mut binary, mut text) = (stored.binary_data.unwrap_or_default(), stored.data.unwrap_or_default());
-    let index = text.remove(&index_key(&key));
-    let plain = binary.remove(&key).map(|bytes| bytes.0);
-    match (plain.or_else(|| text.remove(&key).map(String::into_bytes)), index) {
-        (Some(bytes), None) => Ok(Content::Plain(bytes)),
-        (Some(_), Some(_)) => Err(ModuleSourceError::TwoModules { map, key }),
-        (None, Some(index)) => Index::parse(&index, max_size)
-            .map(Content::Packed)
-            .map_err(|source| ModuleSourceError::Index { map, key, source }),
-        (None, None) => {
-            let keys: Vec<_> = binary.into_keys().chain(text.into_keys()).collect();
-            let found =
-                if keys.is_empty() { "no keys at all".to_owned() } else { shorten(&keys.join(", "), 300) };
-            Err(ModuleSourceError::NoKey { map, key, found })
-        }
+/// Pause before the next load of a source that was refused so many times in a row: a client may write it again and again, and each load
+/// unpacks all of it. The first few come at once, as an author mends a module.
+fn pause(refusals: u32) -> Duration {
+    const AT_ONCE: u32 = 10;
+    match refusals.checked_sub(AT_ONCE) {
+        None | Some(0) => Duration::ZERO,
+        Some(more) => Duration::from_secs(1 << more.min(4).saturating_sub(1)),
     }
 }
 

@@ -135,3 +135,9 @@ async fn kept_versions_that_cannot_be_listed_are_asked_for_again() {
     tokio::time::sleep(Duration::from_hours(1)).await;
     assert_eq!(asked.load(Ordering::Relaxed), before + 1, "nothing is kept");
 }
+
+#[test]
+fn a_source_that_is_refused_again_and_again_is_loaded_less_often() {
+    let seconds = |refusals| pause(refusals).as_secs();
+    assert_eq!([0, 1, 10, 11, 12, 13, 14, u32::MAX].map(seconds), [0, 0, 0, 1, 2, 4, 8, 8]);
+}
