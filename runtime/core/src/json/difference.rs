@@ -21,7 +21,7 @@ const MAX_ORDERED_DEPTH: usize = 8;
 /// Differences of two values. Each has a path, which is many times as long as a small value.
 const MAX_DIFFERENCES: usize = 10_000;
 
-/// Stands for the differences beyond them. Its values are hashes of both sides.
+/// Stands for the differences beyond them. Its values are hashes of theirs.
 const FURTHER_PLACES: &str = "(further places)";
 
 /// One place, and what stands there; a missing value is a null.
@@ -69,11 +69,7 @@ pub fn differences(wanted: &Value, found: &Value, lists: Option<&Lists>) -> Vec<
         compare(&mut differences, &mut String::new(), (wanted, found), lists);
     }
     let Differences { mut all, left_out, .. } = differences;
-    if left_out {
-        let print = |value| Fingerprint::of(to_go_string(value).as_bytes()).to_string().into();
-        let path = FURTHER_PLACES.to_owned();
-        all.push(Difference { path, wanted: print(wanted), found: print(found), change: Change::Value });
-    }
+    all.extend(left_out.map(LeftOut::difference));
     all
 }
 
@@ -83,8 +79,41 @@ struct Differences {
     all: Vec<Difference>,
     /// Lists around the place that is compared.
     depth: usize,
-    /// There are more than [`MAX_DIFFERENCES`].
-    left_out: bool,
+    /// Those beyond [`MAX_DIFFERENCES`].
+    left_out: Option<LeftOut>,
+}
+
+/// Differences of which no list is made, as one.
+struct LeftOut {
+    wanted: Fingerprinter,
+    found: Fingerprinter,
+    /// None of the places is wanted.
+    wants_nothing: bool,
+    change: Change,
+}
+
+impl LeftOut {
+    /// The kind of all is Value where that of one is, else Order where that of one is.
+    fn add(&mut self, path: &str, (wanted, found): (&Value, &Value), change: Change) {
+        for (all, value) in [(&mut self.wanted, wanted), (&mut self.found, found)] {
+            all.add(path.as_bytes());
+            all.add(to_go_string(value).as_bytes());
+        }
+        self.wants_nothing &= wanted.is_null();
+        if change != Change::ExtraItem && self.change != Change::Value {
+            self.change = change;
+        }
+    }
+
+    fn difference(self) -> Difference {
+        let wanted = self.wanted.finish().to_string();
+        Difference {
+            path: FURTHER_PLACES.to_owned(),
+            wanted: if self.wants_nothing { Value::Null } else { wanted.into() },
+            found: self.found.finish().to_string().into(),
+            change: self.change,
+        }
+    }
 }
 
 fn compare(
@@ -120,7 +149,13 @@ fn compare(
 
 fn push(differences: &mut Differences, path: &str, (wanted, found): (Value, Value), change: Change) {
     if differences.all.len() >= MAX_DIFFERENCES {
-        differences.left_out = true;
+        let nothing = || LeftOut {
+            wanted: Fingerprinter::default(),
+            found: Fingerprinter::default(),
+            wants_nothing: true,
+            change: Change::ExtraItem,
+        };
+        differences.left_out.get_or_insert_with(nothing).add(path, (&wanted, &found), change);
         return;
     }
     differences.all.push(Difference { path: path.to_owned(), wanted, found, change });
@@ -368,6 +403,24 @@ mod tests {
         assert_eq!((all.len(), all[MAX_DIFFERENCES].path.as_str()), (MAX_DIFFERENCES + 1, FURTHER_PLACES));
         assert!(!all[MAX_DIFFERENCES].is_order_or_extra_item());
         assert_ne!(all.last().unwrap().fingerprint(), of(MAX_DIFFERENCES, 3).last().unwrap().fingerprint());
+    }
+
+    #[test]
+    fn what_is_beyond_the_bound_is_of_its_strongest_kind_and_of_no_other_place() {
+        let item = |name: usize| json!({"name": format!("{name:05}")});
+        let extra = |more: usize, status: u32| {
+            let found: Vec<_> = (0..=MAX_DIFFERENCES + more).map(item).collect();
+            let (wanted, found) = (json!({"l": [item(0)]}), json!({"l": found, "a": status}));
+            differences(&wanted, &found, None)
+        };
+        let all = extra(5, 1);
+        let last = all.last().unwrap();
+        assert_eq!(
+            (last.path.as_str(), &last.wanted, last.change),
+            (FURTHER_PLACES, &Value::Null, Change::ExtraItem)
+        );
+        assert_eq!(last.fingerprint(), extra(5, 2).last().unwrap().fingerprint(), "another place changed");
+        assert_ne!(last.fingerprint(), extra(6, 1).last().unwrap().fingerprint());
     }
 
     /// Each level would read all below it once more.

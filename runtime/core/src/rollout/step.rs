@@ -78,13 +78,18 @@ impl StepInput<'_> {
         let all: Vec<_> = std::iter::once(&self.latest).chain(self.older).collect();
         let mut cleaned = vec![Claims::new(); all.len()];
         for (id, _) in self.in_order() {
-            let holders = || (0..).zip(&all).filter(|(_, one)| one.claims.contains(&id));
+            let mut holders = (0..).zip(&all).filter(|(_, one)| one.claims.contains(&id));
             let as_wanted = |one: &RevisionChildren<'_>| {
                 find(one.desired, &id).is_some_and(|then| self.is_up_to_date(&id, then))
             };
-            // It reads the child, and reads it once for each.
-            let holder =
-                holders().find(|(nth, one)| *nth == 0 || as_wanted(one)).or_else(|| holders().next());
+            let (first, second) = (holders.next(), holders.next());
+            // The child is read once for each of several, and nearly always there is one.
+            let holder = first
+                .into_iter()
+                .chain(second)
+                .chain(holders)
+                .find(|(nth, one)| *nth == 0 || second.is_none() || as_wanted(one))
+                .or(first);
             if let Some(claims) = holder.and_then(|(nth, _)| cleaned.get_mut::<usize>(nth)) {
                 claims.insert(id);
             }
