@@ -90,9 +90,6 @@ fn polls_of(entries: u32) -> Result<Vec<u8>> {
 /// The leader renews its Lease every two seconds.
 const MAX_SECONDS_BETWEEN_RENEWALS: f64 = 6.0;
 
-/// The leader renews its Lease six times in the short form.
-const MIN_RENEWALS: f64 = 3.0;
-
 /// A server that stops waits for its reconciles, and for no call of a hook.
 const MAX_SECONDS_TO_END: f64 = 5.0;
 
@@ -118,8 +115,8 @@ pub(crate) async fn components_that_poll_delay_neither_lease_nor_probes_nor_the_
         }
     }
     let ((renewals, longest), health) = health_p99(probes, renewals(test)).await?;
-    // The suite relaxes the bounds on times alone.
-    test.at_least("renewals of the Lease", f64::from(renewals), "renewals", MIN_RENEWALS)?;
+    // The suite relaxes the bounds on times alone. It would renew the Lease six times, or thirty, and other tests run beside it.
+    test.at_least("renewals of the Lease", f64::from(renewals), "renewals", form(1.0, 20.0))?;
     let longest = longest.as_secs_f64();
     test.at_most(
         "the longest time between renewals of the Lease",

@@ -243,7 +243,7 @@ impl LeaderElection {
             let seconds = self.timing.lease.as_secs();
             tracing::info!(
                 lease = %self.lease,
-                "there is no Lease: waiting for {seconds} s, in which its last holder may still write"
+                "there is no Lease: waiting for at least {seconds} s, in which a server that led may still write"
             );
         }
     }

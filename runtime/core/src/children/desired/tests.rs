@@ -68,7 +68,8 @@ fn a_name_a_kind_and_a_version_have_a_bound() {
         [("/kind", "kind"), ("/apiVersion", "apiVersion"), ("/metadata/name", "metadata.name")]
     {
         let error = child(field, MAX_NAME + 1).unwrap_err();
-        let expected = format!("the hook's answer: children[0].{name} must be a string of at most 320 bytes");
+        let expected =
+            format!("the hook's answer: children[0].{name} must be a string of at most 1024 bytes");
         assert_eq!(error, expected);
     }
     assert_eq!(child("/kind", MAX_NAME), Ok(()), "a webhook's stray");
