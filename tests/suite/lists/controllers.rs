@@ -4,17 +4,13 @@ use crate::runner::{Test, tests};
 use crate::{
     caches, composite, conditions, config_restart, gallery, immortal, keeping, kept, leader_election,
     lifecycle, modules, other_servers, outages, packed, pause, redefined, related_deletion, restored, spans,
-    taken_rights, tutorial, tutorial_scripts,
+    taken_rights, tutorial,
 };
 
 pub(super) fn of_controllers() -> Vec<Test> {
     tests![
         tutorial::{
             the_files_of_the_tutorial_work_as_they_are,
-        },
-        tutorial_scripts::{
-            the_pages_in_python_and_javascript_work_as_they_are,
-            the_hook_of_the_readme_in_python_answers_as_that_in_rust,
         },
         immortal::{
             the_files_of_the_guest_work_as_they_are_and_pods_go_with_their_container,

@@ -15,6 +15,7 @@ use crate::runner::{Test, tests};
 use crate::{
     accounts, attacks, caches, cases, chart, compat, components, config_restart, gallery, harness, immortal,
     in_cluster, leader_election, node, purity, restored, scaffold, schemas, services, taken_rights,
+    tutorial_scripts,
 };
 
 /// The longest first.
@@ -30,6 +31,7 @@ pub(crate) fn all() -> Vec<Test> {
         of_hooks(),
         of_authors(),
         of_scripts(),
+        with_all_runners(),
         of_the_harness(),
     ];
     let of_servers = least_but_where_needed(of_servers.concat());
@@ -82,7 +84,6 @@ fn without_a_server() -> Vec<Test> {
         },
         scaffold::{
             a_new_hook_is_built_checked_and_tested_as_its_readme_has_it,
-            a_new_hook_in_each_language_is_built_checked_and_tested_as_its_readme_has_it,
             a_new_component_is_built_checked_and_tested_as_its_readme_has_it,
             each_template_makes_a_hook_that_passes_its_own_cases,
         },
@@ -103,6 +104,20 @@ fn without_a_server() -> Vec<Test> {
             a_go_hook_sleeps_at_once_reads_its_mount_and_is_pure_until_it_logs_the_time,
         },
     ]
+}
+
+/// They run scripts in both languages.
+fn with_all_runners() -> Vec<Test> {
+    let tests = tests![
+        tutorial_scripts::{
+            the_pages_in_python_and_javascript_work_as_they_are,
+            the_hook_of_the_readme_in_python_answers_as_that_in_rust,
+        },
+        scaffold::{
+            a_new_hook_in_each_language_is_built_checked_and_tested_as_its_readme_has_it,
+        },
+    ];
+    tests.into_iter().map(|test| test.with_runners(&["python", "javascript"])).collect()
 }
 
 fn of_the_harness() -> Vec<Test> {
