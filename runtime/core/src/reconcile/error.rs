@@ -114,10 +114,10 @@ impl ReconcileError {
             return errors.into_iter().next();
         }
         errors.truncate(with_event);
-        let (mut failures, mut known) = (Vec::new(), BTreeSet::new());
+        let (mut failures, mut distinct) = (Vec::new(), BTreeSet::new());
         for failure in errors.iter().flat_map(Self::write_failures) {
             // A child may be claimed in vain, and written in vain for the same cause.
-            if known.insert(failure.clone()) {
+            if distinct.insert(failure.clone()) {
                 failures.push(failure);
             }
         }

@@ -239,8 +239,8 @@ mod tests {
     fn the_reason_of_a_condition_is_cut_in_the_reason_to_wait() {
         let kind = kind(true, json!([{"type": "Ready", "reason": "Up"}]));
         let conditions = json!([{"type": "Ready", "reason": "x".repeat(1_000_000)}]);
-        let said = says(&kind, pod().with("status.conditions", conditions));
-        assert!(said.len() < 2 * MAX_FOUND && said.ends_with("…\", not \"Up\""), "{said}");
+        let reason = says(&kind, pod().with("status.conditions", conditions));
+        assert!(reason.len() < 2 * MAX_FOUND && reason.ends_with("…\", not \"Up\""), "{reason}");
     }
 
     #[test]

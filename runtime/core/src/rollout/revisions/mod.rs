@@ -191,12 +191,12 @@ impl History {
             let claims = read_claims(&parent.key.namespace, &rolling.kinds, &children);
             let print = print(&patch);
             let position = prints.iter().position(|one| *one == print);
-            let known = position.and_then(|nth| std::iter::once(&mut latest).chain(&mut older).nth(nth));
+            let equal = position.and_then(|nth| std::iter::once(&mut latest).chain(&mut older).nth(nth));
             let (name, stored) = (object.key.name.to_string(), Some(Arc::clone(object)));
-            if let Some(known) = known {
-                known.claims.extend(claims);
-                if known.stored.is_none() {
-                    (known.name, known.stored, known.children) = (name, stored, children);
+            if let Some(equal) = equal {
+                equal.claims.extend(claims);
+                if equal.stored.is_none() {
+                    (equal.name, equal.stored, equal.children) = (name, stored, children);
                 } else {
                     surplus.extend(stored);
                 }

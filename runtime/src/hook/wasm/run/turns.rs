@@ -72,7 +72,7 @@ impl CallTurns {
             }
             start = Instant::now();
         };
-        if run.longest_busy > MAX_BUSY && !matches!(ended, Err(Failure::TimedOut { busy: Some(_) })) {
+        if run.longest_busy > MAX_BUSY || matches!(ended, Err(Failure::TimedOut { busy: Some(_) })) {
             self.hold_back(run.longest_busy);
         }
         Ran { ended, longest_slice: run.longest, turns: self }
@@ -100,7 +100,6 @@ impl CallTurns {
         if late <= GRACE || longest_busy <= GRACE {
             return Failure::TimedOut { busy: None };
         }
-        self.hold_back(longest_busy);
         Failure::TimedOut { busy: Some(longest_busy) }
     }
 }
